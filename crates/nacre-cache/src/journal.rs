@@ -170,20 +170,18 @@ impl<D: Disk> Journal<D> {
         behind <= more && same.is_none_or(|&past| past == position.past)
     }
 
-    /// Whether the other journal, just opened as this one was, is where this one was before its last
-    /// step, or where this one is.
+    /// Whether the other journal is where this one is, or was before its last step. Both have just
+    /// been opened.
     pub(crate) fn is_at_most_a_step_ahead_of<E>(&self, other: &Journal<E>) -> bool {
-        let (turns, more) = match self.turn.wrapping_sub(other.turn) {
-            0 => (true, self.next.wrapping_sub(other.next)),
-            // A header begins when all records before it are on all disks.
-            1 => (self.next == self.first, self.next.wrapping_sub(other.next)),
-            _ => (false, 0),
+        let is_step = match self.turn.wrapping_sub(other.turn) {
+            0 => self.first == other.first && self.next.wrapping_sub(other.next) <= 1,
+            // A header comes when all records before it are on all disks, and before new ones.
+            1 => self.first == other.next && self.next == self.first,
+            _ => false,
         };
         let known = usize::try_from(other.next.wrapping_sub(self.first)).ok();
         let past = known.and_then(|known| self.found.get(known));
-        let same_step = self.turn != other.turn || self.first == other.first;
-        let most = u64::from(self.turn == other.turn);
-        turns && same_step && more <= most && past == Some(&other.past)
+        is_step && past == Some(&other.past)
     }
 
     /// Does what this one lacks of its last step, which another journal has.

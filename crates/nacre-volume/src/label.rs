@@ -769,8 +769,8 @@ mod tests {
         raw.version = U32::new(2);
         assert!(matches!(decode(&resealed(raw)), Copy::Newer(2)));
         let mut raw = encode(&label());
-        raw.incompatible.set(16);
-        assert!(matches!(decode(&resealed(raw)), Copy::Features(16)));
+        raw.incompatible.set(32);
+        assert!(matches!(decode(&resealed(raw)), Copy::Features(32)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ use rustix::io::Errno;
 use super::file::FileDisk;
 use crate::copies::{Labels, write_as};
 use crate::label::{self, LabelInfo};
+#[cfg(feature = "explore")]
+use crate::tap::{self, DiskEvent};
 
 /// Bits of the word that tell which disks have failed since the labels were written.
 const LOST_BITS: u32 = 16;
@@ -88,6 +90,12 @@ impl Word {
 
     fn has_lost(self, index: usize) -> bool {
         self.0 >> index & 1 != 0
+    }
+}
+
+impl Seat {
+    fn one(&self) -> Option<One<'_>> {
+        Some(One(self.index, &self.leg.as_ref()?.file))
     }
 }
 
@@ -334,12 +342,12 @@ impl LegsDisk {
     }
 
     /// Does something to all disks that are stored to; those that fail are lost (T1).
-    fn on_all(&self, work: impl Fn(&FileDisk) -> Result<(), DiskFailed>) -> Result<(), DiskFailed> {
+    fn on_all(&self, work: impl Fn(One<'_>) -> Result<(), DiskFailed>) -> Result<(), DiskFailed> {
         self.settle_labels()?;
         let (view, word) = self.view()?;
         let (mut current, mut bad, mut why) = (0, Vec::new(), None);
         for seat in view.stored_to(word) {
-            let done = seat.leg.as_ref().map(|leg| work(&leg.file));
+            let done = seat.one().map(&work);
             match done.unwrap_or_else(|| Err(failed("it is not there"))) {
                 Ok(()) => current += usize::from(seat.state == LegState::Current),
                 Err(error) => {
@@ -406,14 +414,11 @@ impl LegsDisk {
             self.lose_missing()?;
         }
         let (view, word) = self.view()?;
-        let legs: Vec<&Arc<Leg>> = view
-            .current(word)
-            .filter_map(|it| it.leg.as_ref())
-            .collect();
-        let files: Vec<One> = legs.iter().map(|leg| One(&leg.file)).collect();
-        let agreed = agree(&files, journal, self.writable)?;
-        let strange = legs.iter().zip(agreed).filter(|(_, it)| *it == Agreed::No);
-        strange.for_each(|(leg, _)| self.lose(leg.uuid));
+        let seats: Vec<&Seat> = view.current(word).collect();
+        let disks: Vec<One> = seats.iter().filter_map(|seat| seat.one()).collect();
+        let agreed = agree(&disks, journal, self.writable)?;
+        let strange = seats.iter().zip(agreed).filter(|(_, it)| *it == Agreed::No);
+        strange.for_each(|(seat, _)| self.lose(seat.uuid));
         match self.writable {
             true => Ok(self.settle_labels()?),
             false => Ok(()),
@@ -481,25 +486,54 @@ impl Leg {
     }
 }
 
-/// One of the disks, for its journal alone.
+/// One of the disks, with its number in the table.
 #[derive(Clone, Copy)]
-struct One<'d>(&'d FileDisk);
+struct One<'d>(usize, &'d FileDisk);
+
+impl One<'_> {
+    /// Lets the explorer see what is done to a disk, or fail it.
+    #[cfg(feature = "explore")]
+    fn tell(self, event: impl FnOnce() -> DiskEvent) -> Result<(), DiskFailed> {
+        if tap::disk_fails(self.0) {
+            return Err(failed("as the explorer wished"));
+        }
+        tap::disk(self.0, event);
+        Ok(())
+    }
+}
 
 impl Disk for One<'_> {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        self.0.read(at, to)
+        self.1.read(at, to)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.0.write(at, bytes)
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Write(at, bytes.to_vec()))?;
+        self.1.write(at, bytes)
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.0.write_through(at, bytes)
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Through(at, bytes.to_vec()))?;
+        self.1.write_through(at, bytes)
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
-        self.0.sync()
+        #[cfg(feature = "explore")]
+        if tap::sync_fails() {
+            self.tell(|| DiskEvent::SyncFailed)?;
+            return Err(failed("as the explorer wished"));
+        }
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Sync)?;
+        self.1.sync()
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Settle(ranges.to_vec()))?;
+        self.1.settle(ranges)
     }
 }
 
@@ -522,19 +556,19 @@ impl Disk for LegsDisk {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.on_all(|file| file.write(at, bytes))
+        self.on_all(|disk| disk.write(at, bytes))
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.on_all(|file| file.write_through(at, bytes))
+        self.on_all(|disk| disk.write_through(at, bytes))
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
-        self.on_all(FileDisk::sync)
+        self.on_all(|disk| disk.sync())
     }
 
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
-        self.on_all(|file| file.settle(ranges))
+        self.on_all(|disk| disk.settle(ranges))
     }
 
     fn gathers(&self) -> Option<u64> {

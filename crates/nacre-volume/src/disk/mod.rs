@@ -102,6 +102,14 @@ impl DeviceDisk {
         }
     }
 
+    /// Several disks tell themselves.
+    #[cfg(feature = "explore")]
+    fn tell(&self, event: impl FnOnce() -> DiskEvent) {
+        if self.legs().is_none() {
+            tap::disk(0, event);
+        }
+    }
+
     fn way(&self) -> &dyn Disk {
         match self {
             Self::File(file) => file,
@@ -118,7 +126,7 @@ impl Disk for &DeviceDisk {
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Write(at, bytes.to_vec()));
+        self.tell(|| DiskEvent::Write(at, bytes.to_vec()));
         self.way().write(at, bytes)
     }
 
@@ -127,21 +135,21 @@ impl Disk for &DeviceDisk {
             return self.write(at, bytes);
         }
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Through(at, bytes.to_vec()));
+        self.tell(|| DiskEvent::Through(at, bytes.to_vec()));
         self.way().write_through(at, bytes)
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        if tap::sync_fails() {
-            tap::disk(|| DiskEvent::SyncFailed);
+        if tap::sync_fails() && self.legs().is_none() {
+            tap::disk(0, || DiskEvent::SyncFailed);
             return Err(DiskFailed("as the explorer wished".into()));
         }
         if !site::step() {
             return Ok(());
         }
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Sync);
+        self.tell(|| DiskEvent::Sync);
         self.way().sync()
     }
 
@@ -150,7 +158,7 @@ impl Disk for &DeviceDisk {
             return Ok(());
         }
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Settle(ranges.to_vec()));
+        self.tell(|| DiskEvent::Settle(ranges.to_vec()));
         self.way().settle(ranges)
     }
 
