@@ -506,15 +506,15 @@ impl Disk for &Twins<'_> {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.on_both(|mut disk| Disk::write(&mut disk, at, bytes))
+        self.on_both(|disk| Disk::write(&disk, at, bytes))
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.on_both(|mut disk| Disk::write_through(&mut disk, at, bytes))
+        self.on_both(|disk| Disk::write_through(&disk, at, bytes))
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
-        self.on_both(|mut disk| Disk::sync(&mut disk))
+        self.on_both(|disk| Disk::sync(&disk))
     }
 }
 

@@ -48,6 +48,7 @@ mod shared_file;
 mod shared_mutex;
 mod store;
 mod sysfs;
+mod together;
 mod token;
 mod traffic;
 mod user;
@@ -74,6 +75,7 @@ pub use mirror::{
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;
+pub use together::{FileCall, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

@@ -74,7 +74,8 @@ impl SharedLegs {
 
     pub(super) fn init(&self) -> io::Result<()> {
         // SAFETY: the file is new and has no name yet.
-        Ok(unsafe { self.page().labels.init()? })
+        unsafe { self.page().labels.init()? };
+        Ok(())
     }
 
     /// What the disks are; its meaning is the user's. A new image has 0.

@@ -18,11 +18,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Disk, DiskFailed, JournalError, agree};
-use nacre_media::{Device, DiskFds, DiskLegs, LegState, SharedLegs};
+use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, together};
 use nacre_types::Uuid;
 use rustix::io::Errno;
 
-use super::file::FileDisk;
+use super::file::{FileDisk, with_aligned};
 use crate::copies::{Labels, write_as};
 use crate::label::{self, LabelInfo};
 #[cfg(feature = "explore")]
@@ -363,6 +363,38 @@ impl LegsDisk {
         self.settle_labels()
     }
 
+    /// As `on_all`, to all at the same time; what cannot be done so is done `alone`.
+    fn on_all_at_once<'c>(
+        &'c self,
+        call: impl Fn(&'c FileDisk) -> Option<FileCall<'c>>,
+        alone: impl Fn(One<'_>) -> Result<(), DiskFailed>,
+    ) -> Result<(), DiskFailed> {
+        self.settle_labels()?;
+        let (view, word) = self.view()?;
+        let legs = view.stored_to(word).filter_map(|seat| seat.one());
+        let calls = legs.filter_map(|one| Some((one.0, call(one.1)?)));
+        let (numbers, calls): (Vec<usize>, Vec<FileCall>) = calls.unzip();
+        // The explorer sees one after the other.
+        let results = match cfg!(feature = "explore") {
+            true => Vec::new(),
+            false => together(&calls),
+        };
+        let done = calls
+            .iter()
+            .zip(results)
+            .map(|(call, result)| match (call, result) {
+                (FileCall::Write(_, _, bytes), Some(Ok(len))) if len < bytes.len() => None,
+                (_, result) => result.map(|done| done.map(drop)),
+            });
+        let done: Vec<_> = numbers.into_iter().zip(done).collect();
+        self.on_all(
+            |one| match done.iter().find(|(number, _)| *number == one.0) {
+                Some((_, Some(result))) => result.map_err(|errno| DiskFailed(errno.to_string())),
+                _ => alone(one),
+            },
+        )
+    }
+
     /// Does something with all disks that are there, for hints.
     fn each(&self, mut work: impl FnMut(&FileDisk)) {
         if let Ok((view, word)) = self.view() {
@@ -373,7 +405,7 @@ impl LegsDisk {
 
     /// Reads from a current disk, and from another one if that fails. What failed is not used any
     /// more.
-    fn from_one<E>(
+    fn read_one<E>(
         &self,
         at: u64,
         none: impl FnOnce(DiskFailed) -> E,
@@ -546,13 +578,13 @@ impl DiskLegs for LegsDisk {
             })
         };
         let is_its = |error: &io::Error| !is_of_memory(error);
-        self.from_one(at, |why| io::Error::other(why.0), fds, is_its)
+        self.read_one(at, |why| io::Error::other(why.0), fds, is_its)
     }
 }
 
 impl Disk for LegsDisk {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        self.from_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)
+        self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
@@ -560,14 +592,21 @@ impl Disk for LegsDisk {
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.on_all(|disk| disk.write_through(at, bytes))
+        with_aligned(bytes, |bytes| {
+            self.on_all_at_once(
+                |file| file.call_through(at, bytes),
+                |disk| disk.write_through(at, bytes),
+            )
+        })
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
-        self.on_all(|disk| disk.sync())
+        self.on_all_at_once(FileDisk::call_sync, |disk| disk.sync())
     }
 
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        let begin = |range: &Range<u64>| self.begin_writing(range.clone());
+        ranges.iter().for_each(begin);
         self.on_all(|disk| disk.settle(ranges))
     }
 
