@@ -2,6 +2,9 @@
 //! any subset, each sector in any of its versions; a write that is durable on return may be cut
 //! short in the middle.
 
+#[path = "failing_disk.rs"]
+mod failing_disk;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -77,6 +80,7 @@ pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>
 /// As [`run`], on two disks that hold the same and are cut each for itself: either one alone, and
 /// both together, must do.
 pub fn run_twins(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    failing_disk::run(sabotage, seed, images)?;
     run_on(Disks::new(2), TWIN_SEQUENCES, sabotage, seed, images)
 }
 
@@ -561,78 +565,5 @@ impl Model {
             }
         }
         image
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ops::ControlFlow;
-
-    use nacre_store::WriteMode;
-    use nacre_volume::{LegState, Volume, tap};
-
-    use super::{Disks, LENGTH, choose};
-    use crate::bench::Bench;
-    use crate::ground::Ground;
-    use crate::judge::examine;
-    use nacre_testkit::random::Random;
-
-    fn states(disks: &Disks, of: usize) -> Vec<LegState> {
-        let label = Volume::inspect(&disks.path(of)).unwrap();
-        label.devices.iter().map(|it| it.state.unwrap()).collect()
-    }
-
-    /// Commits after each operation while a disk fails all from one of its calls on. Answers
-    /// whether there was such a call.
-    fn failing(disks: &Disks, failing: usize, after: u64) -> bool {
-        let left = 1 - failing;
-        disks.lay_out(&disks.untouched(), None).unwrap();
-        let pool = Bench::attach_clean(disks.open(None).unwrap(), WriteMode::Cached).unwrap();
-        let mut random = Random::new(5, after);
-        let mut seen = examine(&pool).unwrap();
-        tap::fail_disk(Some(failing), after);
-        for index in 1..=LENGTH {
-            let action = choose(&mut random, &seen);
-            // One that fails changes nothing.
-            let _ = action.run(Ground::of(&pool), index as u64);
-            pool.commit().unwrap();
-            seen = examine(&pool).unwrap();
-            if random.below(3) == 0 {
-                pool.store().volume().checkpoint().unwrap();
-            }
-        }
-        tap::fail_disk(None, 0);
-        let failed = states(disks, left)[failing] == LegState::Failed;
-        drop(pool.into_store().abandon());
-        disks.forget(None).unwrap();
-        let pool = Bench::attach_clean(disks.open(None).unwrap(), WriteMode::Cached).unwrap();
-        assert!(
-            examine(&pool).unwrap() == seen,
-            "what was committed is there"
-        );
-        if failed {
-            let volume = pool.store().volume();
-            let lost = volume.copies().unwrap()[failing].uuid;
-            assert!(volume.return_copy(lost).unwrap());
-            assert_eq!(states(disks, left)[failing], LegState::Rebuilding);
-            let rebuilt = volume.rebuild_copies(|_| ControlFlow::Continue(()));
-            assert_eq!(rebuilt.unwrap(), 1);
-            drop(pool.into_store().abandon());
-            assert_eq!(states(disks, failing), [LegState::Current; 2]);
-            disks.judge_each(&seen).unwrap();
-        }
-        failed
-    }
-
-    #[test]
-    fn a_disk_that_fails_is_given_up_before_anything_is_acknowledged() {
-        tap::write_by_calls(true);
-        let mut disks = Disks::new(2);
-        disks.prepare().unwrap();
-        let mut met = 0;
-        for after in 0..40 {
-            met += u64::from(failing(&disks, after as usize % 2, after));
-        }
-        assert!(met > 20, "{met}");
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Disk, DiskFailed, JournalError, agree};
 use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, together};
-use nacre_types::Uuid;
+use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
@@ -275,7 +275,7 @@ impl LegsDisk {
 
     /// The labels name all that were lost, on return (T1).
     pub fn settle_labels(&self) -> Result<(), DiskFailed> {
-        while self.word().lost() != 0 {
+        while self.word().lost() != 0 && site::step() {
             self.changing_labels(|| self.record_lost())?;
         }
         Ok(())
