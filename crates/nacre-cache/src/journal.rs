@@ -170,6 +170,47 @@ impl<D: Disk> Journal<D> {
         behind <= more && same.is_none_or(|&past| past == position.past)
     }
 
+    /// Whether the other journal is where this one is, or was before its last step. Both have just
+    /// been opened.
+    pub(crate) fn is_at_most_a_step_ahead_of<E>(&self, other: &Journal<E>) -> bool {
+        let is_step = match self.turn.wrapping_sub(other.turn) {
+            0 => self.first == other.first && self.next.wrapping_sub(other.next) <= 1,
+            // A header comes when all records before it are on all disks, and before new ones.
+            1 => self.first == other.next && self.next == self.first,
+            _ => false,
+        };
+        let known = usize::try_from(other.next.wrapping_sub(self.first)).ok();
+        let past = known.and_then(|known| self.found.get(known));
+        is_step && past == Some(&other.past)
+    }
+
+    /// Does what this one lacks of its last step, which another journal has.
+    pub(crate) fn catch_up<E: Disk>(&mut self, ahead: &Journal<E>) -> Result<(), JournalError> {
+        if self.turn != ahead.turn {
+            let slot = ahead.turn % 2 * BLOCK;
+            self.copy_from(ahead, slot..slot + BLOCK)?;
+        } else {
+            self.copy_from(ahead, self.end..ahead.end)?;
+        }
+        (self.turn, self.first) = (ahead.turn, ahead.first);
+        (self.next, self.end, self.past) = (ahead.next, ahead.end, ahead.past);
+        Ok(())
+    }
+
+    fn copy_from<E: Disk>(
+        &self,
+        other: &Journal<E>,
+        range: Range<u64>,
+    ) -> Result<(), JournalError> {
+        let mut buffer = Buffer::default();
+        for start in range.clone().step_by(HOME_MAX as usize) {
+            buffer.set_len((range.end - start).min(HOME_MAX) as usize);
+            other.disk.read(other.at + start, buffer.bytes_mut())?;
+            self.disk.write_through(self.at + start, buffer.bytes())?;
+        }
+        Ok(())
+    }
+
     fn at(disk: D, pool: [u8; 16], at: u64, len: u64) -> Result<Self, JournalError> {
         if len < MIN_JOURNAL || !len.is_multiple_of(BLOCK) {
             return Err(JournalError::BadSize(len));

@@ -12,9 +12,12 @@
 //! - J2: The header moves on only when the home places of all records before it are durable.
 //! - J3: While a record counts, its home places are written from records alone: by a checkpoint,
 //!   or before, from those that are durable, in their order.
+//! - J5: Of disks that hold the same, each step is done on all before the next one begins. So after
+//!   a crash one is at most a step behind another ([`agree`]).
 //! - J4: A header is written over the older of two, so a torn one leaves the newer.
 #![forbid(unsafe_code)]
 
+mod agree;
 mod buffer;
 mod disk;
 mod draft;
@@ -24,6 +27,7 @@ mod layout;
 mod newest;
 mod passes;
 
+pub use agree::{Agreed, agree};
 pub use buffer::Buffer;
 pub use disk::{Disk, DiskFailed};
 pub use draft::Draft;

@@ -1,10 +1,11 @@
 //! A disk that loses power at each call: after a replay it holds exactly one version, none older
 //! than the last that was acknowledged.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use nacre_cache::{
-    At, Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Position, RECORDS_AT,
+    Agreed, At, Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Position,
+    RECORDS_AT, agree,
 };
 
 const POOL: [u8; 16] = *b"a pool of a test";
@@ -480,4 +481,204 @@ fn a_copy_that_went_its_own_way_is_not_gone_on_with() {
         let theirs = gone_on(&theirs, &[5], false).0;
         assert!(goes_on(&more, 1) && !goes_on(&more, 0) && !goes_on(&theirs, 1));
     }
+}
+
+/// Two disks that hold the same: each is written, the second one after the first.
+struct Twins<'m>([&'m Model; 2], Cell<bool>);
+
+impl Twins<'_> {
+    fn on_both(&self, work: impl Fn(&Model) -> Result<(), DiskFailed>) -> Result<(), DiskFailed> {
+        let order = match self.1.get() {
+            true => [1, 0],
+            false => [0, 1],
+        };
+        order.into_iter().try_for_each(|one| work(self.0[one]))
+    }
+}
+
+impl Disk for &Twins<'_> {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.0[0].read(at, to)
+    }
+
+    fn gathers(&self) -> Option<u64> {
+        self.0[0].gathers()
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.on_both(|disk| Disk::write(&disk, at, bytes))
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.on_both(|disk| Disk::write_through(&disk, at, bytes))
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        self.on_both(|disk| Disk::sync(&disk))
+    }
+}
+
+/// What a recovery of twins does wrong on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wrong {
+    Nothing,
+    /// Journals are not made to agree.
+    Alone,
+}
+
+/// Replays what is left of twins: their journals agree first.
+fn recover(twins: &Twins<'_>, wrong: Wrong) -> Result<u64, JournalError> {
+    let journal = (POOL, JOURNAL_AT, JOURNAL);
+    if wrong != Wrong::Alone {
+        let agreed = agree(&twins.0, journal, true)?;
+        if agreed != [Agreed::Yes; 2] {
+            return Err(JournalError::Damaged);
+        }
+    }
+    let mut journal = Journal::open(twins, POOL, JOURNAL_AT, JOURNAL)?;
+    // Half of the time programs go on without a checkpoint.
+    if twins.1.get() {
+        journal.checkpoint()?;
+    }
+    Ok(journal.version())
+}
+
+/// Works on twins until one of them has no power; gives the last version that both have.
+fn work_on_twins(twins: &Twins<'_>, wrong: Wrong) -> (u64, bool) {
+    let Ok(from) = recover(twins, wrong) else {
+        return (0, false);
+    };
+    let Ok(mut journal) = Journal::open(twins, POOL, JOURNAL_AT, JOURNAL) else {
+        return (from, false);
+    };
+    for number in from + 1..=from + 8 {
+        let mut draft = draft(&places(number), 700, number as u8);
+        let mut append = || match journal.append(&mut draft) {
+            Err(JournalError::Full) => {
+                journal.checkpoint()?;
+                journal.append(&mut draft)
+            }
+            done => done,
+        };
+        if append().is_err() || journal.bring_home(draft.needed()).is_err() {
+            return (number - 1, true);
+        }
+    }
+    (from + 8, true)
+}
+
+/// Some lives of twins, each disk with a cut of its own; then each disk alone must have what was
+/// acknowledged.
+fn life_of_twins(
+    start: &[u8],
+    (kind, wrong): (Kind, Wrong),
+    chance: &mut Chance,
+) -> Result<(), String> {
+    let mut disks = [start.to_vec(), start.to_vec()];
+    let mut acknowledged = 0;
+    for _ in 0..3 {
+        let models = disks.map(|disk| {
+            Model::new(disk, 1 + chance.next() as usize % 40, Fault::None).of_kind(kind)
+        });
+        let twins = Twins(
+            [&models[0], &models[1]],
+            Cell::new(chance.next().is_multiple_of(2)),
+        );
+        let (version, worked) = work_on_twins(&twins, wrong);
+        acknowledged = match worked {
+            true => version.max(acknowledged),
+            false => acknowledged,
+        };
+        disks = models.map(|model| cut(model, chance));
+        for disk in &disks {
+            alone(disk, acknowledged, kind)?;
+        }
+    }
+    Ok(())
+}
+
+/// What one disk has when the other is lost.
+fn alone(disk: &[u8], acknowledged: u64, kind: Kind) -> Result<(), String> {
+    let model = Model::new(disk.to_vec(), usize::MAX, Fault::None).of_kind(kind);
+    let replayed = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL)
+        .and_then(|mut journal| journal.checkpoint().map(|_| journal.version()));
+    let version = replayed.map_err(|why| why.to_string())?;
+    if !(acknowledged..=acknowledged + 1).contains(&version) {
+        return Err(format!("{acknowledged} was acknowledged, {version} found"));
+    }
+    match model.0.borrow().view()[..JOURNAL_AT as usize] == expected(version) {
+        true => Ok(()),
+        false => Err(format!("the disk does not hold version {version}")),
+    }
+}
+
+fn explore_twins(kind: Kind, wrong: Wrong) -> Result<(), String> {
+    let mut start = empty();
+    start[(JOURNAL_AT + RECORDS_AT) as usize..].fill(0xa5);
+    let mut chance = Chance(11);
+    for life in 0..3000 {
+        life_of_twins(&start, (kind, wrong), &mut chance)
+            .map_err(|what| format!("life {life}: {what}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn each_of_two_disks_alone_has_what_was_acknowledged() {
+    for kind in [KINDS[0], KINDS[2]] {
+        explore_twins(kind, Wrong::Nothing).unwrap();
+    }
+}
+
+#[test]
+fn journals_that_do_not_agree_are_found() {
+    for kind in [KINDS[0], KINDS[2]] {
+        assert!(explore_twins(kind, Wrong::Alone).is_err());
+    }
+}
+
+#[test]
+fn a_disk_that_is_more_than_a_step_behind_is_not_trusted() {
+    let models = [(); 3].map(|()| Model::new(empty(), usize::MAX, Fault::None));
+    let records = [3, 3, 2];
+    for (model, records) in models.iter().zip(records) {
+        let mut journal = Journal::open(model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        (1..=records).for_each(|number| append(&mut journal, number).unwrap());
+    }
+    let place = (POOL, JOURNAL_AT, JOURNAL);
+    let all = |write| agree(&[&models[0], &models[1], &models[2]], place, write).unwrap();
+    assert_eq!(all(false), [Agreed::Yes; 3]);
+    let version = |model| {
+        Journal::open(model, POOL, JOURNAL_AT, JOURNAL)
+            .unwrap()
+            .version()
+    };
+    assert_eq!(version(&models[2]), 2, "nothing was written");
+    let mut ahead = Journal::open(&models[0], POOL, JOURNAL_AT, JOURNAL).unwrap();
+    append(&mut ahead, 4).unwrap();
+    assert_eq!(all(true), [Agreed::Yes, Agreed::Yes, Agreed::No]);
+    assert_eq!(version(&models[1]), 4);
+    ahead.checkpoint().unwrap();
+    assert_eq!(all(true), [Agreed::Yes, Agreed::Yes, Agreed::No]);
+    append(&mut ahead, 5).unwrap();
+    assert_eq!(all(true)[..2], [Agreed::Yes; 2]);
+    append(&mut ahead, 6).unwrap();
+    ahead.checkpoint().unwrap();
+    assert_eq!(all(true), [Agreed::Yes, Agreed::No, Agreed::No]);
+}
+
+#[test]
+fn records_that_differ_are_not_trusted() {
+    let models = [(); 2].map(|()| Model::new(empty(), usize::MAX, Fault::None));
+    for (model, byte) in models.iter().zip([1, 2]) {
+        let mut journal = Journal::open(model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        journal.append(&mut draft(&[100], 700, byte)).unwrap();
+    }
+    let place = (POOL, JOURNAL_AT, JOURNAL);
+    let agreed = agree(&[&models[0], &models[1]], place, true).unwrap();
+    assert_eq!(agreed.iter().filter(|it| **it == Agreed::No).count(), 1);
+    let damaged = Model::new(vec![0; DISK], usize::MAX, Fault::None);
+    let agreed = agree(&[&damaged, &models[0]], place, true).unwrap();
+    assert_eq!(agreed, [Agreed::No, Agreed::Yes]);
+    assert!(agree(&[&damaged, &damaged], place, true).is_err());
 }

@@ -2,6 +2,9 @@
 //! any subset, each sector in any of its versions; a write that is durable on return may be cut
 //! short in the middle.
 
+#[path = "failing_disk.rs"]
+mod failing_disk;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use nacre_fs::Fs;
 use nacre_store::{WriteMode, runtime};
 use nacre_types::{BLOCK_SIZE, VolumeOffset};
-use nacre_volume::tap::{self, DiskEvent, DiskMark};
+use nacre_volume::tap::{self, DiskEvent, DiskMark, OnDisk};
 use nacre_volume::{Access, Caching, Volume};
 
 use crate::action::Action;
@@ -29,6 +32,7 @@ const SECTOR: usize = 512;
 /// Operations of a sequence.
 const LENGTH: usize = 7;
 const SEQUENCES: u64 = 24;
+const TWIN_SEQUENCES: u64 = 4;
 /// Random images of each crash, besides nothing and all.
 const SAMPLES: u64 = 3;
 /// One image in so many is crashed again while it recovers.
@@ -36,14 +40,20 @@ const NESTED: u64 = 16;
 
 /// What reached the disk, what was to be seen before the first operation and after each, and the
 /// operations.
-type Played = (Vec<DiskEvent>, Vec<Visible>, Vec<Action>);
+type Played = (Vec<OnDisk>, Vec<Visible>, Vec<Action>);
 
 type Sectors = BTreeMap<u64, [u8; SECTOR]>;
 
-/// The file of a pool, removed in the end.
-struct Disk {
+/// What each disk holds.
+type Images = Vec<Sectors>;
+
+/// The names of disks that hold the same.
+const NAMES: [&str; 2] = ["disk", "twin"];
+
+/// The files of a pool, removed in the end.
+struct Disks {
     files: PoolFiles,
-    base: Arc<[u8]>,
+    bases: Vec<Arc<[u8]>>,
 }
 
 /// What the disk may hold: what is durable, and later versions of sectors that may be there.
@@ -64,9 +74,25 @@ struct Allowed {
 
 /// Runs sequences of operations on a cached pool and crashes the disk at each write.
 pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
-    let mut disk = Disk::new();
+    run_on(Disks::new(1), SEQUENCES, sabotage, seed, images)
+}
+
+/// As [`run`], on two disks that hold the same and are cut each for itself: either one alone, and
+/// both together, must do.
+pub fn run_twins(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    failing_disk::run(sabotage, seed, images)?;
+    run_on(Disks::new(2), TWIN_SEQUENCES, sabotage, seed, images)
+}
+
+fn run_on(
+    mut disk: Disks,
+    sequences: u64,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
     disk.prepare()?;
-    for number in 0..SEQUENCES {
+    for number in 0..sequences {
         tap::write_by_calls(is_by_calls(number));
         sabotage.switch();
         let played = disk.play(number, seed);
@@ -93,69 +119,78 @@ fn is_direct(number: u64) -> bool {
 }
 
 /// Leaves syncs out, or makes writes that are to be durable ordinary ones.
-fn plant(sabotage: Sabotage, events: &mut Vec<DiskEvent>) {
+fn plant(sabotage: Sabotage, events: &mut Vec<OnDisk>) {
     let Sabotage::Fences(remainder) = sabotage else {
         return;
     };
     let mut met = 0;
     let mut planted = Vec::new();
-    for event in events.drain(..) {
+    for (disk, event) in events.drain(..) {
         let counts = matches!(
             event,
             DiskEvent::Sync | DiskEvent::Settle(_) | DiskEvent::Through(..)
         );
         met += u64::from(counts);
         match event {
-            event if !counts || met % 3 != remainder => planted.push(event),
-            DiskEvent::Through(at, bytes) => planted.push(DiskEvent::Write(at, bytes)),
+            event if !counts || met % 3 != remainder => planted.push((disk, event)),
+            DiskEvent::Through(at, bytes) => planted.push((disk, DiskEvent::Write(at, bytes))),
             _ => {}
         }
     }
     *events = planted;
 }
 
-impl Disk {
-    fn new() -> Disk {
+impl Disks {
+    fn new(count: usize) -> Disks {
         let files = PoolFiles::make(&PoolChoice {
-            devices: &["disk"],
+            devices: &NAMES[..count],
             bytes: SIZE,
             caching: Caching::Always,
+            copies: if count > 1 { count } else { 0 },
             ..PoolChoice::default()
         });
-        let base = Arc::from(Vec::new());
-        Disk { files, base }
+        let bases = vec![Arc::from(Vec::new()); count];
+        Disks { files, bases }
     }
 
-    fn path(&self) -> PathBuf {
-        self.files.file("disk")
+    fn path(&self, disk: usize) -> PathBuf {
+        self.files.file(NAMES[disk])
     }
 
     /// A pool with something in it and stale bytes in what is free.
     fn prepare(&mut self) -> Result<(), String> {
-        let pool = Bench::attach_clean(self.open()?, WriteMode::Cached)?;
+        let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
         for (salt, action) in (1000..).zip(PREPARED) {
             action.run(Ground::of(&pool), salt).map_err(text)?;
         }
         workload::spoil_free_units(&pool);
         pool.into_store().close().map_err(text)?;
-        self.base = fs::read(self.path()).map_err(text)?.into();
+        self.bases = self.read()?;
         Ok(())
     }
 
-    fn open(&self) -> Result<Volume, String> {
-        Volume::open(&self.path(), Access::ReadWrite).map_err(text)
+    /// What the disks hold.
+    fn read(&self) -> Result<Vec<Arc<[u8]>>, String> {
+        let disks = 0..self.bases.len();
+        let read = disks.map(|disk| Ok(fs::read(self.path(disk)).map_err(text)?.into()));
+        read.collect()
+    }
+
+    fn open(&self, lost: Option<usize>) -> Result<Volume, String> {
+        let left = usize::from(lost == Some(0));
+        Volume::open(&self.path(left), Access::ReadWrite).map_err(text)
     }
 
     /// Does the operations of a sequence.
     fn play(&self, number: u64, seed: u64) -> Result<Played, String> {
-        self.lay_out(&Sectors::new())?;
+        self.lay_out(&self.untouched(), None)?;
         let mut random = Random::new(seed, number);
         let mode = match is_direct(number) {
             true => WriteMode::Direct,
             false => WriteMode::Cached,
         };
         tap::record_disk(true);
-        let pool = Bench::attach_clean(self.open()?, mode)?;
+        let pool = Bench::attach_clean(self.open(None)?, mode)?;
         pool.store().set_mode(mode);
         let mut states = vec![examine(&pool)?];
         let mut actions = Vec::new();
@@ -221,70 +256,91 @@ impl Disk {
         }
     }
 
-    /// Judges images of the disk at each of its events.
+    /// Judges images of the disks at each of their events.
     fn crash(
         &self,
-        events: &[DiskEvent],
+        events: &[OnDisk],
         states: &[Visible],
         (number, seed): (u64, u64),
         images: &mut u64,
     ) -> Result<(), String> {
         let mut random = Random::new(seed, !number);
-        let mut model = self.model(Sectors::new());
+        let mut models = self.models(self.untouched());
         let mut allowed = Allowed {
             states: BTreeSet::from([0]),
             direct: is_direct(number),
         };
-        for (place, event) in events.iter().enumerate() {
+        for (place, (disk, event)) in events.iter().enumerate() {
             if let DiskEvent::Mark(mark) = event {
                 allowed.note(*mark);
                 continue;
             }
-            let under_way = model.with(event);
+            let under_way = with(&models, (*disk, event));
             for choice in 0..SAMPLES + 2 {
                 *images += 1;
-                let image = under_way.image(choice, &mut random);
-                let judged = self.judge(&image, states, &allowed, random.below(NESTED) == 0);
-                let seen = judged.map_err(|why| format!("at write {place}: {why}"))?;
+                let image = images_of(&under_way, choice, &mut random);
+                let lost = self.choose_lost(&mut random);
+                let again = random.below(self.nested()) == 0;
+                let judged = self.judge((&image, lost), states, &allowed, again);
+                let seen =
+                    judged.map_err(|why| format!("at write {place}, {lost:?} lost: {why}"))?;
                 if let Some((seen, recovery)) = seen {
-                    self.crash_again(&image, &recovery, &seen, &mut random, images)
+                    self.crash_again((&image, lost), &recovery, &seen, &mut random, images)
                         .map_err(|why| format!("at write {place}, then in recovery: {why}"))?;
                 }
             }
-            model.apply(event);
+            models[*disk].apply(event);
         }
         Ok(())
     }
 
-    fn model(&self, durable: Sectors) -> Model {
-        Model {
-            base: Arc::clone(&self.base),
+    fn untouched(&self) -> Images {
+        vec![Sectors::new(); self.bases.len()]
+    }
+
+    fn models(&self, durable: Images) -> Vec<Model> {
+        let model = |(base, durable): (&Arc<[u8]>, Sectors)| Model {
+            base: Arc::clone(base),
             durable,
             pending: Vec::new(),
             lost: Vec::new(),
+        };
+        self.bases.iter().zip(durable).map(model).collect()
+    }
+
+    /// One image in so many is looked at more closely.
+    fn nested(&self) -> u64 {
+        NESTED / self.bases.len() as u64
+    }
+
+    /// One of two disks, or none.
+    fn choose_lost(&self, random: &mut Random) -> Option<usize> {
+        match self.bases.len() {
+            1 => None,
+            disks => Some(random.below(3) as usize).filter(|&lost| lost < disks),
         }
     }
 
     /// A recovery that is cut short leads to the same.
     fn crash_again(
         &self,
-        image: &Sectors,
-        recovery: &[DiskEvent],
+        (image, lost): (&Images, Option<usize>),
+        recovery: &[OnDisk],
         seen: &Visible,
         random: &mut Random,
         images: &mut u64,
     ) -> Result<(), String> {
-        let mut model = self.model(image.clone());
+        let mut models = self.models(image.clone());
         let states = std::slice::from_ref(seen);
         let allowed = Allowed {
             states: BTreeSet::from([0]),
             direct: false,
         };
-        for event in recovery {
+        for (disk, event) in recovery {
             *images += 1;
-            let image = model.with(event).image(2, random);
-            self.judge(&image, states, &allowed, false)?;
-            model.apply(event);
+            let image = images_of(&with(&models, (*disk, event)), 2, random);
+            self.judge((&image, lost), states, &allowed, false)?;
+            models[*disk].apply(event);
         }
         Ok(())
     }
@@ -293,14 +349,14 @@ impl Disk {
     /// and what the recovery did to the disk.
     fn judge(
         &self,
-        image: &Sectors,
+        (image, lost): (&Images, Option<usize>),
         states: &[Visible],
         allowed: &Allowed,
         records: bool,
-    ) -> Result<Option<(Visible, Vec<DiskEvent>)>, String> {
-        self.lay_out(image)?;
+    ) -> Result<Option<(Visible, Vec<OnDisk>)>, String> {
+        self.lay_out(image, lost)?;
         tap::record_disk(records);
-        let pool = Bench::attach_clean(self.open()?, WriteMode::Cached);
+        let pool = Bench::attach_clean(self.open(lost)?, WriteMode::Cached);
         let recovery = tap::record_disk(false);
         let pool = pool?;
         let seen = examine(&pool);
@@ -313,27 +369,77 @@ impl Disk {
                 allowed.states
             ));
         }
+        // Some of them, as it takes long.
+        if records && self.bases.len() > 1 && lost.is_none() {
+            self.judge_each(&seen)?;
+        }
         Ok(records.then_some((seen, recovery)))
     }
 
-    /// Makes the file this image, and forgets what memory held.
-    fn lay_out(&self, image: &Sectors) -> Result<(), String> {
-        let mut bytes = self.base.to_vec();
-        for (&sector, now) in image {
-            bytes[sector as usize * SECTOR..][..SECTOR].copy_from_slice(now);
+    /// After a recovery each of two disks alone has what both have.
+    fn judge_each(&self, seen: &Visible) -> Result<(), String> {
+        let held = self.read()?;
+        for lost in 0..held.len() {
+            for (disk, bytes) in held.iter().enumerate() {
+                fs::write(self.path(disk), bytes).map_err(text)?;
+            }
+            fs::remove_file(self.path(lost)).map_err(text)?;
+            self.forget(Some(lost))?;
+            let pool = Bench::attach_clean(self.open(Some(lost))?, WriteMode::Cached)?;
+            let alone = examine(&pool);
+            drop(pool.into_store().abandon());
+            if alone? != *seen {
+                return Err(format!("recovered, and without disk {lost} it is another"));
+            }
         }
-        fs::write(self.path(), bytes).map_err(text)?;
-        self.forget()
+        Ok(())
     }
 
-    fn forget(&self) -> Result<(), String> {
-        let volume = self.open()?;
+    /// Makes the files these images, and forgets what memory held.
+    fn lay_out(&self, images: &Images, lost: Option<usize>) -> Result<(), String> {
+        for (disk, (base, image)) in self.bases.iter().zip(images).enumerate() {
+            let mut bytes = base.to_vec();
+            for (&sector, now) in image {
+                bytes[sector as usize * SECTOR..][..SECTOR].copy_from_slice(now);
+            }
+            fs::write(self.path(disk), bytes).map_err(text)?;
+        }
+        if let Some(lost) = lost {
+            fs::remove_file(self.path(lost)).map_err(text)?;
+        }
+        self.forget(lost)
+    }
+
+    fn forget(&self, lost: Option<usize>) -> Result<(), String> {
+        let volume = self.open(lost)?;
         if let Some(folder) = runtime::folder(&volume).map_err(text)? {
             folder.clear();
             folder.leave();
         }
         Ok(())
     }
+}
+
+/// Models with what is under way on one of the disks.
+fn with(models: &[Model], (disk, event): (usize, &DiskEvent)) -> Vec<Model> {
+    let mut models = models.to_vec();
+    models[disk] = models[disk].with(event);
+    models
+}
+
+/// What disks hold if a choice of what is pending got there: nothing, all, or any; of several disks
+/// each chooses for itself.
+fn images_of(models: &[Model], choice: u64, random: &mut Random) -> Images {
+    let mut images = Images::new();
+    for model in models {
+        let own = match choice {
+            0 | 1 => choice,
+            _ if models.len() > 1 => random.below(3),
+            _ => choice,
+        };
+        images.push(model.image(own, random));
+    }
+    images
 }
 
 /// The disk fails to sync a checkpoint, if it is one that is synced.
@@ -361,7 +467,7 @@ fn choose(random: &mut Random, before: &Visible) -> Action {
 }
 
 fn mark(mark: DiskMark) {
-    tap::disk(|| DiskEvent::Mark(mark));
+    tap::disk(0, || DiskEvent::Mark(mark));
 }
 
 fn text(error: impl ToString) -> String {

@@ -228,6 +228,9 @@ fn disk(seed: u64) -> Result<(), String> {
     let mut images = 0;
     nacre_explore::disk_scene::run(Sabotage::Nothing, seed, &mut images)?;
     println!("a disk behind an image: {images} images, each a version that was to be there");
+    images = 0;
+    nacre_explore::disk_scene::run_twins(Sabotage::Nothing, seed, &mut images)?;
+    println!("two disks behind an image: {images} images, also with either disk lost");
     Ok(())
 }
 
@@ -271,7 +274,7 @@ fn grow(_: u64) -> Result<(), String> {
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
     println!(
-        "canaries of the scenes damage, format, grow, repair, objects, disk, copies, leave: found"
+        "canaries of the scenes damage, format, grow, repair, objects, disk, twins, copies, leave: found"
     );
     Ok(())
 }

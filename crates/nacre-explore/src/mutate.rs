@@ -109,17 +109,19 @@ enum Scene {
     Repair,
     Objects,
     Disk,
+    Twins,
     Copies,
     Leave,
 }
 
-const SCENES: [Scene; 8] = [
+const SCENES: [Scene; 9] = [
     Scene::Damage,
     Scene::Format,
     Scene::Grow,
     Scene::Repair,
     Scene::Objects,
     Scene::Disk,
+    Scene::Twins,
     Scene::Copies,
     Scene::Leave,
 ];
@@ -152,6 +154,7 @@ impl Scene {
             Scene::Copies => copies_scene::run(sabotage, seed, images),
             Scene::Leave => leave_scene::run(sabotage, seed, images),
             Scene::Disk => disk_scene::run(sabotage, seed, images),
+            Scene::Twins => disk_scene::run_twins(sabotage, seed, images),
         }
     }
 }

@@ -48,6 +48,7 @@ mod shared_file;
 mod shared_mutex;
 mod store;
 mod sysfs;
+mod together;
 mod token;
 mod traffic;
 mod user;
@@ -62,7 +63,10 @@ pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use guest::{Caller, Numbers, tell_callers_apart};
 pub use hold::Hold;
-pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped, News, Pace};
+pub use image::{
+    Committer, DiskFds, DiskLegs, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped, News,
+    Pace, SharedLegs,
+};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{
@@ -71,6 +75,7 @@ pub use mirror::{
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;
+pub use together::{FileCall, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

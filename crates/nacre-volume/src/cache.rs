@@ -10,14 +10,19 @@ use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
 
-use crate::disk::{DeviceDisk, Parts};
+use crate::disk::{DeviceDisk, LegsDisk, Parts};
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, LEAST_ROOM};
 
 /// A disk and its journal.
 #[derive(Debug)]
 pub(crate) struct Cache {
+    /// The device, or one of several that hold the same.
     pub device: Arc<Device>,
+    /// What it is in the running system.
+    identity: (u64, u64),
+    /// Bytes that the image shows.
+    image_len: u64,
     pub disk: DeviceDisk,
     /// Where the journal is.
     pub at: u64,
@@ -110,16 +115,41 @@ impl Cache {
             data,
             journal: wish.journal,
         };
+        let disk = DeviceDisk::new(device, kind, parts)?;
+        let known = (device.identity().numbers(), device.len());
+        Ok(Some(Self::on((device, known), disk, data, wish)))
+    }
+
+    /// Of disks that hold the same, of which one is `device`.
+    pub fn of_legs(
+        (device, identity): (&Arc<Device>, (u64, u64)),
+        legs: LegsDisk,
+        data: u64,
+        wish: Wish,
+    ) -> Self {
+        let disk = DeviceDisk::Legs(Arc::new(legs));
+        let known = (identity, DATA_START + data + wish.journal);
+        Self::on((device, known), disk, data, wish)
+    }
+
+    fn on(
+        (device, (identity, image_len)): (&Arc<Device>, ((u64, u64), u64)),
+        disk: DeviceDisk,
+        data: u64,
+        wish: Wish,
+    ) -> Self {
         let every = Duration::from_millis(wish.saved_every.into());
-        Ok(Some(Self {
+        Self {
             device: Arc::clone(device),
-            disk: DeviceDisk::new(device, kind, parts)?,
+            identity,
+            image_len,
+            disk,
             at: DATA_START + data,
             len: wish.journal,
             asked: wish.room,
             saved_every: Some(every).filter(|every| !every.is_zero()),
             buffers: Buffers::default(),
-        }))
+        }
     }
 
     /// Bytes of memory that a new image may use, if nobody says how many: half of what its file
@@ -149,7 +179,7 @@ impl Cache {
 
     /// Kernel fds of the disk.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.device.fd()).chain(self.disk.through())
+        std::iter::once(self.device.fd()).chain(self.disk.fds())
     }
 
     pub fn failed(&self, why: JournalError) -> VolumeError {
@@ -167,13 +197,29 @@ impl Cache {
     }
 
     pub fn open_journal(&self, pool: Uuid) -> Result<Journal<&DeviceDisk>, JournalError> {
+        if let Some(legs) = self.disk.legs() {
+            legs.agree((pool.0, self.at, self.len))?;
+        }
         Journal::open(&self.disk, pool.0, self.at, self.len)
+    }
+
+    /// Processes share from now on what the disks behind an image are. The caller is `alone`, or
+    /// joins those who use it.
+    pub fn share_legs(&self, image: &Image, alone: bool) -> Result<(), VolumeError> {
+        let Some(legs) = self.disk.legs() else {
+            return Ok(());
+        };
+        let shared = image.shared_legs(self.image_len);
+        let shared = shared.map_err(|why| self.unusable(why))?;
+        let done = legs.share(shared, alone);
+        done.map_err(|why| self.failed(why.into()))
     }
 
     pub fn key(&self, pool: Uuid) -> ImageKey {
         ImageKey {
             pool: pool.0,
-            device: self.device.identity().numbers(),
+            device: self.identity,
+            len: self.image_len,
         }
     }
 }

@@ -232,6 +232,7 @@ impl Volume {
         let image = image.map_err(|why| cache.unusable(why))?;
         set_position(&image, journal.position());
         image.set_room(cache.room(&image));
+        cache.share_legs(&image, true)?;
         self.use_image(image)?;
         if writable {
             return Ok(());
@@ -270,6 +271,7 @@ impl Volume {
             // Its maker may have been allowed more, or killed for taking too much.
             image.set_room(cache.room(&image));
         }
+        cache.share_legs(&image, alone)?;
         self.use_image(image)?;
         Ok(true)
     }
@@ -306,6 +308,9 @@ impl Volume {
         }
         if let Some(mapped) = cache.disk.mapped() {
             image.load_from(mapped.clone());
+        }
+        if let Some(legs) = cache.disk.legs() {
+            image.load_from_legs(legs.clone());
         }
         self.head.media.set_image(image)?;
         self.now_has_image();
@@ -484,7 +489,9 @@ impl Volume {
         image: &Image,
         home: At,
     ) -> Result<Journal<&'c DeviceDisk>, JournalError> {
-        if image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0 {
+        // Who died meanwhile may not have said how far it got.
+        let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
+        if unknown || home.number == 0 {
             return cache.open_journal(self.uuid());
         }
         let place = (cache.at, cache.len);

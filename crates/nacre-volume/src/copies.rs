@@ -38,7 +38,7 @@ pub struct CopyInfo {
 }
 
 /// Knows the labels of a pool's devices.
-struct Labels {
+pub(crate) struct Labels {
     pool: Uuid,
     trust: Trust,
     folder: Option<PathBuf>,
@@ -46,18 +46,39 @@ struct Labels {
 }
 
 impl Labels {
-    fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
+    /// Of a pool with these devices, at least one.
+    pub fn new(pool: Uuid, trust: Trust, parts: &[Part]) -> Self {
+        let first = parts.first().map(|part| part.device.real_path());
+        let known = parts
+            .iter()
+            .map(|part| (part.uuid, Arc::clone(&part.device)));
+        Self {
+            pool,
+            trust,
+            folder: first.as_deref().and_then(Path::parent).map(Path::to_owned),
+            devices: Mutex::new(known.collect()),
+        }
+    }
+
+    /// Devices that this process has.
+    pub fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
         let known = self.devices.lock();
         known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The newest label among devices that this process knows.
-    fn newest(&self) -> Option<LabelInfo> {
+    pub fn newest(&self) -> Option<LabelInfo> {
         let known = self.known();
         newest_of(self.pool, known.iter().map(|(_, device)| device))
     }
 
-    fn add(&self, uuid: Uuid, device: &Arc<Device>) {
+    /// A device of the pool; it is looked for if this process has not had it yet.
+    pub fn device(&self, uuid: Uuid) -> Option<Arc<Device>> {
+        let known = self.known().into_iter().find(|(known, _)| *known == uuid);
+        known.map_or_else(|| self.open(uuid.0), |(_, device)| Some(device))
+    }
+
+    pub fn add(&self, uuid: Uuid, device: &Arc<Device>) {
         let known = self.devices.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
         known.push((uuid, Arc::clone(device)));
@@ -114,7 +135,7 @@ fn newest_of<'a>(pool: Uuid, devices: impl Iterator<Item = &'a Arc<Device>>) -> 
 }
 
 /// The device of an entry of the pool's table, wherever it is now.
-fn find_copy(
+pub(crate) fn find_copy(
     pool: Uuid,
     entry: &LabelDevice,
     folder: Option<&Path>,
@@ -146,8 +167,17 @@ pub(crate) fn write_as(
     label::write(device, &label)
 }
 
-/// Takes possession of a device that is to have so much data.
-fn take_copy(spec: &DeviceSpec, force: bool, data: u64) -> Result<(Taken, Part), VolumeError> {
+/// Takes possession of a device that is to have so much data; a file may be made for it.
+pub(crate) fn take_copy(
+    (new, force): (&Path, bool),
+    data: u64,
+) -> Result<(Taken, Part), VolumeError> {
+    let size = Some(crate::layout::device_for(data));
+    let is_file = std::fs::metadata(new).map_or(true, |found| found.is_file());
+    let spec = &DeviceSpec {
+        path: new.to_owned(),
+        size: size.filter(|_| is_file),
+    };
     let mut taken = Taken::one(force, data);
     taken.take(spec, force)?;
     taken.resize()?;
@@ -173,8 +203,12 @@ impl Members {
         let entries = self.table.devices.iter().map(|entry| entry.state);
         let whole = self.members.len() == self.table.devices.len()
             && self.members.iter().zip(entries).all(is_current);
-        match whole && !in_use {
-            true => self.members[0].device.identity().numbers(),
+        let numbers = |member: &Member| member.device.identity().numbers();
+        // What is in memory is found by it.
+        let is_known =
+            self.table.journal > 0 && self.members.iter().any(|it| numbers(it) == self.table.home);
+        match whole && !in_use && !is_known {
+            true => numbers(&self.members[0]),
             false => self.table.home,
         }
     }
@@ -216,6 +250,9 @@ impl Volume {
         parts: &[Part],
         (trust, damaged): (Trust, &[Uuid]),
     ) -> Result<Self, VolumeError> {
+        if table.journal > 0 {
+            return Self::assemble_disks(table, home, parts, (trust, damaged));
+        }
         let device_of = |uuid: Uuid| {
             let part = parts.iter().find(|part| part.uuid == uuid);
             part.map(|part| Arc::clone(&part.device))
@@ -233,15 +270,7 @@ impl Volume {
         let window = DATA_START..DATA_START + data;
         let mirror = Mirror::new(table.pool.0, window, writable, &legs)?;
         let mirror = mirror.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
-        let known = parts
-            .iter()
-            .map(|part| (part.uuid, Arc::clone(&part.device)));
-        mirror.set_registry(Arc::new(Labels {
-            pool: table.pool,
-            trust,
-            folder: first.device.real_path().parent().map(Path::to_owned),
-            devices: Mutex::new(known.collect()),
-        }));
+        mirror.set_registry(Arc::new(Labels::new(table.pool, trust, parts)));
         let media = Media::mirrored(mirror, AddressRange::reserve(data)?)?;
         let head = Segment {
             media,
@@ -252,18 +281,19 @@ impl Volume {
             role: crate::segment::Role::Device(Default::default()),
         };
         let owner = first.device.owner();
-        Self::of_copies(head, (table.pool, owner), DeviceIdentity::of_numbers(home))
+        let home = DeviceIdentity::of_numbers(home);
+        Self::of_copies(head, (table.pool, owner), home, None)
     }
 
-    /// The devices that hold the same; `None` for a pool without copies.
+    /// The devices that hold the same and are stored to in order; `None` for a pool without copies,
+    /// or with copies behind an image.
     pub fn mirror(&self) -> Option<&Mirror> {
         self.head.media.mirror()
     }
 
-    /// Whether its devices hold the same. What processes share about that must be brought up before
-    /// anything of the volume is used.
+    /// Whether its devices hold the same.
     pub fn has_copies(&self) -> bool {
-        self.mirror().is_some()
+        self.mirror().is_some() || self.legs().is_some()
     }
 
     /// Whether processes must share a file before anything of the volume is used, and have it not.
@@ -340,6 +370,10 @@ impl Volume {
     /// Drops copies whose labels are not theirs any more: something else was written over them.
     /// Somebody should ask for it now and then, as nothing tells.
     pub fn check_copies(&self) -> Result<(), VolumeError> {
+        if let Some(legs) = self.legs().filter(|_| self.has_image()) {
+            let checked = legs.check_labels(self.uuid());
+            return checked.map_err(|why| self.disk_failed(why));
+        }
         let Some(mirror) = self.mirror().filter(|mirror| mirror.is_up()) else {
             return Ok(());
         };
@@ -362,6 +396,9 @@ impl Volume {
     /// Takes a device into a pool with copies in the place of one that was lost; it is rebuilt by
     /// [`Volume::rebuild_copies`]. A file that does not exist is made.
     pub fn replace_copy(&self, lost: Uuid, new: &Path, force: bool) -> Result<Uuid, VolumeError> {
+        if let Some(legs) = self.legs() {
+            return self.replace_disk(legs, lost, (new, force));
+        }
         let (mirror, mut table) = self.newest_table()?;
         let refused = |why| VolumeError::Copies {
             path: self.path().to_owned(),
@@ -376,13 +413,7 @@ impl Volume {
             ));
         }
         let data = table.devices[old.index].data;
-        let size = Some(crate::layout::device_for(data));
-        let is_file = std::fs::metadata(new).map_or(true, |found| found.is_file());
-        let spec = DeviceSpec {
-            path: new.to_owned(),
-            size: size.filter(|_| is_file),
-        };
-        let (taken, mut part) = take_copy(&spec, force, data)?;
+        let (taken, mut part) = take_copy((new, force), data)?;
         part.data = data;
         part.state = Some(LegState::Rebuilding);
         table.devices[old.index] = table_entry(&part);
@@ -394,6 +425,9 @@ impl Volume {
     /// Takes a copy that was missing and is there again back; [`Volume::rebuild_copies`] gives it
     /// what it lacks. `false`: it is not there.
     pub fn return_copy(&self, lost: Uuid) -> Result<bool, VolumeError> {
+        if let Some(legs) = self.legs() {
+            return self.return_disk(legs, lost);
+        }
         let (mirror, mut table) = self.newest_table()?;
         let known = table.devices.iter().position(|entry| entry.uuid == lost);
         let Some(index) = known else {
@@ -484,6 +518,9 @@ impl Volume {
         &self,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
+        if let Some(legs) = self.legs() {
+            return self.rebuild_disks(legs, &mut told);
+        }
         let (mirror, _) = self.newest_table()?;
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         let facts = mirror.facts();
@@ -504,6 +541,9 @@ impl Volume {
 
     /// All copies of the pool, by the newest label, in the order of its table; none without copies.
     pub fn copies(&self) -> Result<Vec<CopyInfo>, VolumeError> {
+        if let Some(legs) = self.legs() {
+            return self.disk_copies(legs);
+        }
         let Some(mirror) = self.mirror() else {
             return Ok(Vec::new());
         };

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{
-    Access, Device, Granularity, LegState, MIRROR_MOST_BYTES, MOST_LEGS, MediaError, Policy,
+    Access, Device, DeviceKind, Granularity, LegState, MIRROR_MOST_BYTES, MOST_LEGS, MediaError,
+    Policy,
 };
 use nacre_runtime::{has_other_names, one_user};
 use nacre_types::Uuid;
@@ -101,8 +102,10 @@ impl Volume {
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
+        let mut journal = 0;
         if has_copies {
-            make_copies(&mut parts)?;
+            journal = wanted_journal(&parts, options)?;
+            make_copies(&mut parts, journal, options.granularity)?;
         }
         let stripe = match () {
             _ if front == 1 => Stripe::None,
@@ -125,6 +128,9 @@ impl Volume {
             true => Self::of_new_copies(&parts)?,
             false => Self::assemble(pool, arrangement, &parts, &Gone::default())?,
         };
+        if let Some(cache) = volume.cache.as_ref().filter(|_| journal > 0) {
+            cache.format(pool)?;
+        }
         taken.keep();
         Ok(volume)
     }
@@ -143,15 +149,47 @@ fn refuse_disks(front: &[Part]) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Makes parts copies of each other, each as long as the shortest.
-fn make_copies(parts: &mut [Part]) -> Result<(), VolumeError> {
-    let data = parts.iter().map(|part| part.data).min().unwrap_or(0);
-    if DATA_START + data > MIRROR_MOST_BYTES {
+/// Bytes of the journal that each of several copies gets; 0 for none.
+fn wanted_journal(parts: &[Part], options: CreateOptions) -> Result<u64, VolumeError> {
+    let kinds = parts.iter().map(|part| label::kind(&part.device));
+    let kinds: Vec<DeviceKind> = kinds.collect::<Result<_, _>>()?;
+    let wanted = match options.caching {
+        Caching::Never => false,
+        Caching::Disks => kinds.contains(&DeviceKind::CachedFile),
+        Caching::Always => true,
+    };
+    let by_calls =
+        |kind: &DeviceKind| !matches!(kind, DeviceKind::DevDax | DeviceKind::HugePageFile);
+    let sizes = parts.iter().map(|part| usable_size(&part.device));
+    let size = sizes.min().unwrap_or(0);
+    let journal = journal_len(size);
+    let data = size.checked_sub(journal).and_then(data_len);
+    let fits = data.is_some_and(|data| data >= options.least);
+    Ok(match wanted && fits && kinds.iter().all(by_calls) {
+        true => journal,
+        false => 0,
+    })
+}
+
+/// Makes parts copies of each other, each as long as the shortest, and each with such a journal.
+fn make_copies(
+    parts: &mut [Part],
+    journal: u64,
+    granularity: Option<Policy>,
+) -> Result<(), VolumeError> {
+    let sizes = parts.iter().map(|part| usable_size(&part.device));
+    let room = sizes.min().and_then(|size| size.checked_sub(journal));
+    let data = room.and_then(data_len).unwrap_or(0);
+    if journal == 0 && DATA_START + data > MIRROR_MOST_BYTES {
         return Err(VolumeError::TooLargeForCopies(MIRROR_MOST_BYTES));
     }
     for part in parts {
-        part.data = data;
+        (part.data, part.journal) = (data, journal);
         part.state = Some(LegState::Current);
+        if journal > 0 && granularity.is_none() {
+            // What is stored to an image in memory is not cut, whatever lies behind it.
+            part.granularity.policy = Policy::None;
+        }
     }
     Ok(())
 }

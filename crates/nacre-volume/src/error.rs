@@ -222,7 +222,7 @@ pub enum VolumeError {
         why: &'static str,
     },
     /// The pool cannot get another device.
-    #[error("{}: is a disk with a journal, and a pool of several devices cannot have one yet; make a larger pool and copy (`nacre cp -r`)", .0.display())]
+    #[error("{}: is a disk with a journal, and a pool of devices that hold each a part cannot have one yet; make a larger pool and copy (`nacre cp -r`)", .0.display())]
     Journaled(PathBuf),
     /// The disk or its journal failed.
     #[error("{}: {why}", path.display())]

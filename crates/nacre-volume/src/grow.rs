@@ -43,16 +43,16 @@ impl Volume {
         options: CreateOptions,
     ) -> Result<Self, VolumeError> {
         let found = Members::find(members, Access::ReadWrite)?;
-        if found.table.journal > 0 {
-            return Err(VolumeError::Journaled(
-                found.members[0].device.path().into(),
-            ));
-        }
         if found.table.has_copies() {
             return Err(VolumeError::Copies {
                 path: found.members[0].device.path().into(),
                 why: "a pool with copies cannot grow yet; make a larger one and copy (`nacre cp -r`)",
             });
+        }
+        if found.table.journal > 0 {
+            return Err(VolumeError::Journaled(
+                found.members[0].device.path().into(),
+            ));
         }
         if found.table.behind > 0 {
             return Err(VolumeError::Behind {

@@ -12,9 +12,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    BEHIND, COPIES, JOURNAL, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES, MAX_DEVICES, PATH_MAX,
-    POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION,
-    data_len, second_copy,
+    BEHIND, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES, MAX_DEVICES,
+    PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel,
+    VERSION, data_len, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{HeaderPlace, Stay};
@@ -52,7 +52,8 @@ pub struct LabelInfo {
     pub granularity: Granularity,
     /// Name of the device profile that the pool emulates; empty for none.
     pub emulates: String,
-    /// Bytes of the journal behind the data of the only device; 0 for none.
+    /// Bytes of the journal behind the data of the only device, or of each that holds the same; 0
+    /// for none.
     pub journal: u64,
     /// Bytes of memory that the image of a disk may take; 0 for no wish.
     pub cache: u64,
@@ -156,7 +157,11 @@ fn encode(label: &LabelInfo) -> RawLabel {
         true => 0,
         false => LEAVES,
     };
-    raw.incompatible = U64::new(journal | copies | behind | leaves);
+    let disks = match label.journal > 0 && label.has_copies() {
+        true => DISKS,
+        false => 0,
+    };
+    raw.incompatible = U64::new(journal | copies | behind | leaves | disks);
     if let Some(header) = label.header {
         raw.header_device = U16::new(header.device as u16);
         raw.header_at = U64::new(header.at);
@@ -242,7 +247,7 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     if raw.version.get() > VERSION {
         return Copy::Newer(raw.version.get());
     }
-    let unknown = raw.incompatible.get() & !(JOURNAL | COPIES | BEHIND | LEAVES);
+    let unknown = raw.incompatible.get() & !KNOWN;
     if unknown != 0 {
         return Copy::Features(unknown);
     }
@@ -261,7 +266,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         .iter()
         .map(|device| decode_device(device, journal, raw.incompatible.get() & COPIES != 0))
         .collect::<Option<_>>()?;
-    if raw.incompatible.get() & COPIES != 0 && !are_copies(&devices, journal) {
+    if raw.incompatible.get() & COPIES != 0 && !are_copies(&devices) {
         return None;
     }
     let behind = decode_behind(raw)?;
@@ -298,12 +303,14 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
 
 /// `None` if the feature and the length contradict each other.
 fn decode_journal(raw: &RawLabel) -> Option<u64> {
-    let len = raw.journal.get();
-    let sound = match raw.incompatible.get() & JOURNAL {
+    let (len, features) = (raw.journal.get(), raw.incompatible.get());
+    let is_copied = features & COPIES != 0;
+    let sound = match features & JOURNAL {
         0 => len == 0,
-        _ => len > 0 && len.is_multiple_of(BLOCK_SIZE) && raw.devices.get() == 1,
+        _ => len > 0 && len.is_multiple_of(BLOCK_SIZE) && (raw.devices.get() == 1 || is_copied),
     };
-    sound.then_some(len)
+    let is_disks = features & DISKS != 0;
+    (sound && is_disks == (len > 0 && is_copied)).then_some(len)
 }
 
 /// `None` if the feature and the number contradict each other.
@@ -341,10 +348,9 @@ fn decode_header(
 }
 
 /// Whether devices can hold the same.
-fn are_copies(devices: &[LabelDevice], journal: u64) -> bool {
+fn are_copies(devices: &[LabelDevice]) -> bool {
     let is_current = |device: &LabelDevice| device.state == Some(LegState::Current);
-    journal == 0
-        && devices.len() <= MAX_COPIES
+    devices.len() <= MAX_COPIES
         && devices.iter().all(|device| device.data == devices[0].data)
         && devices.iter().any(is_current)
 }
@@ -763,8 +769,8 @@ mod tests {
         raw.version = U32::new(2);
         assert!(matches!(decode(&resealed(raw)), Copy::Newer(2)));
         let mut raw = encode(&label());
-        raw.incompatible.set(16);
-        assert!(matches!(decode(&resealed(raw)), Copy::Features(16)));
+        raw.incompatible.set(32);
+        assert!(matches!(decode(&resealed(raw)), Copy::Features(32)));
     }
 
     #[test]

@@ -32,6 +32,10 @@ pub(crate) const COPIES: u64 = 2;
 pub(crate) const BEHIND: u64 = 4;
 /// Feature: a device is leaving, or has left (D70).
 pub(crate) const LEAVES: u64 = 8;
+/// Feature: the disk that has a journal is several that hold the same (D76).
+pub(crate) const DISKS: u64 = 16;
+/// All features that this program knows.
+pub(crate) const KNOWN: u64 = JOURNAL | COPIES | BEHIND | LEAVES | DISKS;
 /// The most devices of a pool with copies, one of them on its way in.
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
@@ -67,7 +71,7 @@ pub(crate) struct RawLabel {
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
     /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`], [`BEHIND`],
-    /// [`LEAVES`].
+    /// [`LEAVES`], [`DISKS`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,
@@ -82,7 +86,8 @@ pub(crate) struct RawLabel {
     pub granularity: RawGranularity,
     /// Name of the device profile that the pool emulates, UTF-8, padded with zeros; zeros for none.
     pub emulates: [u8; EMULATES_MAX],
-    /// Bytes of the journal behind the data; 0 for none. Only pools of one device have one.
+    /// Bytes of the journal behind the data; 0 for none. Only pools of one device, or of
+    /// devices that hold the same, have one.
     pub journal: U64,
     /// Bytes of memory that the image of a disk may take; 0 for half of what there is for it.
     pub cache: U64,

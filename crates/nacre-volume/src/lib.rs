@@ -16,6 +16,7 @@ mod create;
 mod data;
 mod delete;
 mod disk;
+mod disks;
 mod error;
 mod grow;
 mod label;

@@ -61,6 +61,10 @@ impl Volume {
 
     /// Of copies, those that this process has; by a number that all processes agree on.
     fn all_devices(&self) -> Vec<Arc<Device>> {
+        if let Some(legs) = self.legs() {
+            let legs = legs.devices().into_iter();
+            return by_number(legs.map(|(_, leg)| Arc::clone(&leg.device)).collect());
+        }
         let Some(mirror) = self.mirror() else {
             let devices = self
                 .real_segments()
@@ -68,9 +72,7 @@ impl Volume {
             return devices.cloned().collect();
         };
         let legs = mirror.mapped().filter_map(|(_, leg)| leg.device());
-        let mut devices: Vec<Arc<Device>> = legs.cloned().collect();
-        devices.sort_by_key(|device| device.identity().numbers());
-        devices
+        by_number(legs.cloned().collect())
     }
 
     /// Waits until nobody else holds a lock on the pool, and takes it.
@@ -104,6 +106,12 @@ impl Volume {
         }
         Ok(Some(locks))
     }
+}
+
+/// Devices in an order that all processes agree on.
+fn by_number(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
+    devices.sort_by_key(|device| device.identity().numbers());
+    devices
 }
 
 /// Whether somebody else is present on a device.

@@ -76,19 +76,42 @@ pub(crate) fn sync_fails() -> bool {
 }
 
 thread_local! {
-    static DISK: RefCell<Option<Vec<DiskEvent>>> = const { RefCell::new(None) };
+    static FAILED: Cell<Option<usize>> = const { Cell::new(None) };
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// From now on a disk of several fails all that this thread asks of it, after so many calls.
+pub fn fail_disk(failing: Option<usize>, after: u64) {
+    FAILED.set(failing);
+    LEFT.set(after);
+}
+
+pub(crate) fn disk_fails(number: usize) -> bool {
+    if FAILED.get() != Some(number) {
+        return false;
+    }
+    let left = LEFT.get();
+    LEFT.set(left.saturating_sub(1));
+    left == 0
+}
+
+/// What was done to which disk.
+pub type OnDisk = (usize, DiskEvent);
+
+thread_local! {
+    static DISK: RefCell<Option<Vec<OnDisk>>> = const { RefCell::new(None) };
 }
 
 /// Records from now on what this thread does to disks; answers what was recorded so far.
-pub fn record_disk(on: bool) -> Vec<DiskEvent> {
+pub fn record_disk(on: bool) -> Vec<OnDisk> {
     DISK.replace(on.then(Vec::new)).unwrap_or_default()
 }
 
-/// Records one event.
-pub fn disk(event: impl FnOnce() -> DiskEvent) {
+/// Records one event, on the disk with that number.
+pub fn disk(number: usize, event: impl FnOnce() -> DiskEvent) {
     DISK.with_borrow_mut(|events| {
         if let Some(events) = events {
-            events.push(event());
+            events.push((number, event()));
         }
     });
 }

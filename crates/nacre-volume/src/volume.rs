@@ -139,10 +139,11 @@ impl Volume {
         segment: Segment,
         owned: (Uuid, Owner),
         home: DeviceIdentity,
+        cache: Option<Cache>,
     ) -> Result<Self, VolumeError> {
         Ok(Self {
             home: Some(home),
-            ..Self::of(vec![segment], owned, Default::default(), None)?
+            ..Self::of(vec![segment], owned, Default::default(), cache)?
         })
     }
 
@@ -323,9 +324,10 @@ impl Volume {
 
     /// All devices, in volume order.
     pub fn devices(&self) -> Vec<DeviceInfo> {
-        match self.mirror() {
-            Some(mirror) => self.infos_of(mirror),
-            None => self
+        match (self.mirror(), self.legs()) {
+            (Some(mirror), _) => self.infos_of(mirror),
+            (None, Some(legs)) => self.infos_of_disks(legs),
+            (None, None) => self
                 .real_segments()
                 .map(|segment| self.info(segment))
                 .collect(),
@@ -502,7 +504,7 @@ impl Volume {
 }
 
 impl Segment {
-    fn info_of(&self, media: &Media, uuid: Uuid) -> DeviceInfo {
+    pub(crate) fn info_of(&self, media: &Media, uuid: Uuid) -> DeviceInfo {
         let device = media.device();
         DeviceInfo {
             path: device.map_or_else(PathBuf::new, |device| device.path().to_owned()),

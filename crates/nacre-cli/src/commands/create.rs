@@ -248,7 +248,7 @@ pub fn make(
     let formatted = match allowed {
         true => Store::format(&volume, &options),
         false => Err(StoreError::Invalid(
-            "mode cached is for a single device with room for a journal; this pool is durable without",
+            "mode cached is for a single device, or copies on disks, with room for a journal; this pool is durable without",
         )),
     };
     spinner.finish_and_clear();

@@ -113,6 +113,12 @@ fn doubtful(volume: &Volume, arguments: &Arguments) -> Result<Doubtful> {
 
 fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     let volume = fs.store().volume();
+    if volume.has_copies() && volume.mirror().is_none() {
+        let path = arguments.pool.display();
+        return Err(Failure::Usage(format!(
+            "{path}: copies on disks are not compared yet; nacre check looks at what the pool holds"
+        )));
+    }
     if !volume.has_copies() {
         let path = arguments.pool.display();
         return Err(Failure::Usage(format!(

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 
@@ -12,7 +12,7 @@ use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, pread, pwrite};
 
-use super::{CHUNK, EPOCHS, Image, Mapped, PAGE, REGION, REGION_LOCKS, STRIPES, units};
+use super::{CHUNK, DiskFds, EPOCHS, Image, Mapped, PAGE, REGION, REGION_LOCKS, STRIPES, units};
 use crate::arch::thread_address;
 use crate::error::MediaFailed;
 use crate::fault::wait_for_room;
@@ -261,13 +261,27 @@ impl Image {
         if let Some(mapped) = &self.mapped {
             return self.copy_from(&**mapped, range);
         }
-        if range.end - range.start >= BY_BUFFER && self.fetch_by_buffer(range).is_ok() {
+        match &self.legs {
+            Some(legs) => legs.read(range.start, &mut |disk| self.bring_from(disk, range)),
+            None => self.bring_from(self.disk_fds(), range),
+        }
+    }
+
+    fn disk_fds(&self) -> DiskFds<'_> {
+        DiskFds {
+            plain: self.disk.fd(),
+            direct: self.direct.as_deref().map(AsFd::as_fd),
+        }
+    }
+
+    fn bring_from(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
+        if range.end - range.start >= BY_BUFFER && self.fetch_by_buffer(disk, range).is_ok() {
             return Ok(());
         }
-        match self.fetch(range) {
+        match self.fetch(disk, range) {
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
                 self.allocate(range)?;
-                self.fetch(range)
+                self.fetch(disk, range)
             }
             done => done,
         }
@@ -285,9 +299,9 @@ impl Image {
     /// Reads a range of the disk to memory that is kept, and writes that to its place. So the
     /// kernel need not clear fresh memory before: a quarter of the processor's time for much at
     /// once (D69).
-    fn fetch_by_buffer(&self, range: &Range<u64>) -> io::Result<()> {
+    fn fetch_by_buffer(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
         let busy = || io::Error::from(Errno::AGAIN);
-        let direct = self.direct.as_ref().ok_or_else(busy)?;
+        let direct = disk.direct.ok_or_else(busy)?;
         let (at, len) = (range.start, (range.end - range.start) as usize);
         // Not waited for: it may have been held when this process was forked.
         let mut kept = self.buffer.try_lock().map_err(|_| busy())?;
@@ -307,13 +321,13 @@ impl Image {
     }
 
     /// Reads a range of the disk to its place, past the page cache if that can be.
-    fn fetch(&self, range: &Range<u64>) -> io::Result<()> {
-        if let Some(direct) = &self.direct
+    fn fetch(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
+        if let Some(direct) = disk.direct
             && self.fetch_by(direct.as_raw_fd(), range).is_ok()
         {
             return Ok(());
         }
-        self.fetch_by(self.disk.fd().as_raw_fd(), range)
+        self.fetch_by(disk.plain.as_raw_fd(), range)
     }
 
     fn fetch_by(&self, disk: RawFd, range: &Range<u64>) -> io::Result<()> {

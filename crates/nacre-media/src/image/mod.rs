@@ -11,6 +11,7 @@
 
 mod bits;
 mod evict;
+mod legs;
 mod load;
 mod news;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
+pub use legs::{DiskFds, DiskLegs, SharedLegs};
 use load::Streams;
 pub use news::{News, Pace};
 use windows::{HOLDERS, Holder, Sets};
@@ -67,6 +69,10 @@ pub trait Committer: Send + Sync {
     fn owner(&self) -> u64;
     /// Runs `work` while nobody stores and no version is made.
     fn while_nobody_stores(&self, work: &mut dyn FnMut());
+    /// Runs `work` while no version is made.
+    fn while_nobody_commits(&self, work: &mut dyn FnMut()) {
+        self.while_nobody_stores(work);
+    }
     /// Brings all that was stored before to its home place.
     fn bring_home(&self) -> Result<(), MediaFailed>;
     /// Brings some of what is new to its home place, or waits until somebody has.
@@ -91,6 +97,8 @@ pub struct ImageKey {
     pub pool: [u8; 16],
     /// The device, as [`crate::DeviceIdentity::numbers`].
     pub device: (u64, u64),
+    /// Bytes of the device.
+    pub len: u64,
 }
 
 /// What is shared about versions. Only who may commit changes it.
@@ -225,6 +233,8 @@ pub struct Image {
     buffer: Mutex<Vec<u8>>,
     /// The device, where it is memory that is mapped.
     mapped: Option<Arc<dyn Mapped>>,
+    /// The disks, where several hold the same.
+    legs: Option<Arc<dyn DiskLegs>>,
     /// Whether units may be dropped.
     drops: bool,
     streams: Streams,
@@ -246,6 +256,7 @@ unsafe impl Sync for Image {}
 /// Offsets behind the contents, in the file.
 struct FilePlan {
     tail: u64,
+    legs: u64,
     /// Of present, pinned, used and new units.
     units: [u64; 4],
     sets: [[(u64, u64); 3]; 2],
@@ -265,6 +276,7 @@ impl FilePlan {
             at = (at + words * 8).next_multiple_of(PAGE);
             place
         };
+        let legs = take(PAGE / 8).0;
         let units = contents.div_ceil(UNIT_SIZE);
         let of_units = [(); 4].map(|()| take(Words::needed(units)).0);
         let mut of_some = || BitSet::plan(units).map(&mut take);
@@ -276,6 +288,7 @@ impl FilePlan {
         let sets = [levels.map(&mut take), levels.map(&mut take)];
         Self {
             tail,
+            legs,
             units: of_units,
             sets,
             away,
@@ -290,18 +303,19 @@ impl FilePlan {
 impl Image {
     /// Makes an image in an empty file; nothing is in it yet.
     pub fn create(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Self> {
-        ftruncate(&file, FilePlan::new(disk.len()).len)?;
-        let image = Self::map(file, disk)?;
+        ftruncate(&file, FilePlan::new(key.len).len)?;
+        let image = Self::map(file, disk, key.len)?;
         let head = image.head();
         for lock in head.regions.iter().chain([&head.dropping]) {
             // SAFETY: the file is new and has no name yet.
             unsafe { lock.init()? };
         }
+        image.shared_legs(key.len)?.init()?;
         head.room.store(u64::MAX, Ordering::Relaxed);
         head.allowed.store(u64::MAX, Ordering::Relaxed);
         head.blind.store(1, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
-        head.len.store(disk.len(), Ordering::Relaxed);
+        head.len.store(key.len, Ordering::Relaxed);
         for (word, value) in head.identity().zip(key.words()) {
             word.store(value, Ordering::Relaxed);
         }
@@ -312,22 +326,22 @@ impl Image {
     /// Uses an image that somebody else has made. `None` if it is not of this pool and device.
     pub fn open(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Option<Self>> {
         let len = fstat(&file)?.st_size as u64;
-        if len != FilePlan::new(disk.len()).len {
+        if len != FilePlan::new(key.len).len {
             return Ok(None);
         }
-        let image = Self::map(file, disk)?;
+        let image = Self::map(file, disk, key.len)?;
         let head = image.head();
         let mut words = head.identity().map(|word| word.load(Ordering::Relaxed));
         let ours = head.magic.load(Ordering::Acquire) == MAGIC
             && head.version.load(Ordering::Relaxed) == VERSION
-            && head.len.load(Ordering::Relaxed) == disk.len()
+            && head.len.load(Ordering::Relaxed) == key.len
             && key.words().map(Some) == key.words().map(|_| words.next());
         drop(words);
         Ok(ours.then_some(image))
     }
 
-    fn map(file: OwnedFd, disk: &Arc<Device>) -> io::Result<Self> {
-        let plan = FilePlan::new(disk.len());
+    fn map(file: OwnedFd, disk: &Arc<Device>, contents: u64) -> io::Result<Self> {
+        let plan = FilePlan::new(contents);
         let tail_len = (plan.len - plan.tail) as usize;
         let tail = shared_file::map(&file, plan.tail, tail_len)?;
         let words = |at: u64, count: u64| {
@@ -335,7 +349,7 @@ impl Image {
             // as long as the image.
             unsafe { Words::new(tail.add((at - plan.tail) as usize).cast(), count as usize) }
         };
-        let units = Words::needed(disk.len().div_ceil(UNIT_SIZE));
+        let units = Words::needed(contents.div_ceil(UNIT_SIZE));
         let [present, pinned, used, new] = plan.units.map(|at| words(at, units));
         let set = |levels: [(u64, u64); 3]| BitSet::new(levels.map(|(at, count)| words(at, count)));
         let both = |[first, second]: [[(u64, u64); 3]; 2]| [set(first), set(second)];
@@ -357,6 +371,7 @@ impl Image {
             direct: None,
             buffer: Mutex::default(),
             mapped: None,
+            legs: None,
             drops: false,
             streams: Streams::default(),
             committer: OnceLock::new(),

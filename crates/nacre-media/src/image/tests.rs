@@ -106,6 +106,7 @@ pub(super) fn stage() -> Stage {
     let key = ImageKey {
         pool: [1; 16],
         device: (2, 3),
+        len: SIZE,
     };
     let mut image = Image::create(memory, &disk, key).unwrap();
     let place = AddressRange::reserve(SIZE).unwrap();

@@ -88,6 +88,12 @@ impl Committer for Commits {
         }
     }
 
+    fn while_nobody_commits(&self, work: &mut dyn FnMut()) {
+        if let Some((attachment, me)) = self.user() {
+            attachment.with_commit_lock(me, work);
+        }
+    }
+
     fn bring_home(&self) -> std::result::Result<(), MediaFailed> {
         let Some((attachment, me)) = self.user() else {
             return Ok(());

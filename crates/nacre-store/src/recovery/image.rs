@@ -53,21 +53,21 @@ fn bring_up_in(folder: &Folder, volume: &Volume) -> Result<()> {
 
 /// Name of the file that processes share: the image of a disk, or what there is about copies.
 fn name_of(volume: &Volume) -> &'static str {
-    match volume.has_copies() {
+    match volume.mirror().is_some() {
         true => COPIES,
         false => IMAGE,
     }
 }
 
 fn join(volume: &Volume, file: OwnedFd) -> Result<bool> {
-    Ok(match volume.has_copies() {
+    Ok(match volume.mirror().is_some() {
         true => volume.join_shared(file)?,
         false => volume.join_image(file)?,
     })
 }
 
 fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
-    match volume.has_copies() {
+    match volume.mirror().is_some() {
         true => {
             volume.make_shared(file)?;
             // Before all copies get what the one holds that is read.

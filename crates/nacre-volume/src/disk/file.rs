@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Device, lifted, write_back};
+use nacre_media::{Device, FileCall, lifted, write_back};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
 
@@ -52,6 +52,16 @@ impl FileDisk {
         self.through.clone()
     }
 
+    /// What writes through the cache, to be done together with others.
+    pub fn call_through<'c>(&'c self, at: u64, bytes: &'c [u8]) -> Option<FileCall<'c>> {
+        Some(FileCall::Write(self.through()?, at, bytes))
+    }
+
+    /// What syncs it, to be done together with others.
+    pub fn call_sync(&self) -> Option<FileCall<'_>> {
+        Some(FileCall::Sync(self.device.fd()))
+    }
+
     /// The fd for its journal.
     pub fn through(&self) -> Option<BorrowedFd<'_>> {
         self.through.as_deref().map(AsFd::as_fd)
@@ -75,7 +85,7 @@ fn write_all(fd: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFai
 }
 
 /// The bytes, or a copy of them, at an address that direct I/O takes.
-fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T {
+pub(super) fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T {
     if bytes.as_ptr().addr().is_multiple_of(BLOCK) {
         return work(bytes);
     }

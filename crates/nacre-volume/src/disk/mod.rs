@@ -1,6 +1,7 @@
 //! What stands behind an image, as a disk.
 
 mod file;
+mod legs;
 mod mapped;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use nacre_types::site;
 #[cfg(feature = "explore")]
 use crate::tap::{self, DiskEvent};
 use file::FileDisk;
+pub(crate) use legs::{Leg, LegsDisk};
 use mapped::MappedDisk;
 
 /// From so many bytes on, what is new goes home before the record: a second wait then costs less
@@ -31,6 +33,8 @@ pub(crate) enum DeviceDisk {
     File(FileDisk),
     /// It is memory (D62).
     Mapped(MappedDisk),
+    /// Several disks that hold the same (D76).
+    Legs(Arc<LegsDisk>),
 }
 
 /// Which part of a device is used, from `start` on.
@@ -58,22 +62,32 @@ impl DeviceDisk {
     pub fn shared(&self) -> Option<Arc<OwnedFd>> {
         match self {
             Self::File(file) => file.shared(),
-            Self::Mapped(_) => None,
+            Self::Mapped(_) | Self::Legs(_) => None,
         }
     }
 
-    /// The fd for its journal.
-    pub fn through(&self) -> Option<BorrowedFd<'_>> {
-        match self {
+    /// Kernel fds that it has besides its device's.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let through = match self {
             Self::File(file) => file.through(),
-            Self::Mapped(_) => None,
+            _ => None,
+        };
+        let legs = self.legs().into_iter().flat_map(|legs| legs.fds());
+        through.into_iter().chain(legs)
+    }
+
+    /// The disks that hold the same, if it is several.
+    pub fn legs(&self) -> Option<&Arc<LegsDisk>> {
+        match self {
+            Self::Legs(legs) => Some(legs),
+            _ => None,
         }
     }
 
     /// The mapping of a device that is memory.
     pub fn mapped(&self) -> Option<&Arc<Media>> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Legs(_) => None,
             Self::Mapped(mapped) => Some(mapped.media()),
         }
     }
@@ -82,9 +96,17 @@ impl DeviceDisk {
     /// of `whole` bytes. Memory is worn by what is written, and by nothing that is waited for.
     pub fn goes_first(&self, len: u64, whole: u64, all: u64) -> bool {
         match self {
-            Self::File(_) => all >= HOME_FIRST,
+            Self::File(_) | Self::Legs(_) => all >= HOME_FIRST,
             // The record and its checkpoint write them twice.
             Self::Mapped(_) => whole <= 2 * len,
+        }
+    }
+
+    /// Several disks tell themselves.
+    #[cfg(feature = "explore")]
+    fn tell(&self, event: impl FnOnce() -> DiskEvent) {
+        if self.legs().is_none() {
+            tap::disk(0, event);
         }
     }
 
@@ -92,6 +114,7 @@ impl DeviceDisk {
         match self {
             Self::File(file) => file,
             Self::Mapped(mapped) => mapped,
+            Self::Legs(legs) => &**legs,
         }
     }
 }
@@ -103,7 +126,7 @@ impl Disk for &DeviceDisk {
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Write(at, bytes.to_vec()));
+        self.tell(|| DiskEvent::Write(at, bytes.to_vec()));
         self.way().write(at, bytes)
     }
 
@@ -112,21 +135,21 @@ impl Disk for &DeviceDisk {
             return self.write(at, bytes);
         }
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Through(at, bytes.to_vec()));
+        self.tell(|| DiskEvent::Through(at, bytes.to_vec()));
         self.way().write_through(at, bytes)
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        if tap::sync_fails() {
-            tap::disk(|| DiskEvent::SyncFailed);
+        if tap::sync_fails() && self.legs().is_none() {
+            tap::disk(0, || DiskEvent::SyncFailed);
             return Err(DiskFailed("as the explorer wished".into()));
         }
         if !site::step() {
             return Ok(());
         }
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Sync);
+        self.tell(|| DiskEvent::Sync);
         self.way().sync()
     }
 
@@ -135,7 +158,7 @@ impl Disk for &DeviceDisk {
             return Ok(());
         }
         #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Settle(ranges.to_vec()));
+        self.tell(|| DiskEvent::Settle(ranges.to_vec()));
         self.way().settle(ranges)
     }
 

@@ -1,0 +1,104 @@
+//! Several disks that hold the same, behind one image (D76).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::munmap;
+
+use super::{FilePlan, Image, PAGE};
+use crate::shared_file;
+use crate::shared_mutex::SharedMutex;
+
+/// How a disk is read.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskFds<'d> {
+    /// Through the page cache.
+    pub plain: BorrowedFd<'d>,
+    /// Past it, where that can be.
+    pub direct: Option<BorrowedFd<'d>>,
+}
+
+/// Disks that hold the same.
+pub trait DiskLegs: Send + Sync {
+    /// Calls `read` with the disk that a place is to be read from, and with another one if that
+    /// fails.
+    fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()>;
+}
+
+/// A page of the image.
+#[repr(C, align(4096))]
+struct Page {
+    states: AtomicU64,
+    labels: SharedMutex,
+}
+
+/// What processes share about the disks behind an image. It is mapped apart from the image, and
+/// may outlive it.
+pub struct SharedLegs(NonNull<Page>);
+
+// SAFETY: the pointer is to memory of an atomic and a lock that lives as long as the value.
+unsafe impl Send for SharedLegs {}
+// SAFETY: threads share an atomic and a lock, nothing else.
+unsafe impl Sync for SharedLegs {}
+
+impl Image {
+    /// Units come from one of these disks.
+    pub fn load_from_legs(&mut self, legs: Arc<dyn DiskLegs>) {
+        self.legs = Some(legs);
+    }
+
+    /// What processes share about the disks behind an image of a device of so many bytes.
+    pub fn shared_legs(&self, len: u64) -> io::Result<SharedLegs> {
+        let at = FilePlan::new(len).legs;
+        let page = shared_file::map(&self.file, at, PAGE as usize)?;
+        Ok(SharedLegs(page.cast()))
+    }
+
+    /// Runs `work` while no version is made; not if this process is leaving.
+    pub fn while_nobody_commits(&self, work: &mut dyn FnMut()) {
+        match self.committer.get() {
+            Some(committer) => committer.while_nobody_commits(work),
+            None => work(),
+        }
+    }
+}
+
+impl SharedLegs {
+    fn page(&self) -> &Page {
+        // SAFETY: an atomic and a lock in a mapping that lives as long as the value.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(super) fn init(&self) -> io::Result<()> {
+        // SAFETY: the file is new and has no name yet.
+        unsafe { self.page().labels.init()? };
+        Ok(())
+    }
+
+    /// What the disks are; its meaning is the user's. A new image has 0.
+    pub fn states(&self) -> &AtomicU64 {
+        &self.page().states
+    }
+
+    /// Does something while nobody else of all processes does.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _held = self.page().labels.lock();
+        work()
+    }
+}
+
+impl Drop for SharedLegs {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), PAGE as usize) };
+    }
+}
+
+impl std::fmt::Debug for SharedLegs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedLegs").finish_non_exhaustive()
+    }
+}

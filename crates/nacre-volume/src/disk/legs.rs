@@ -1,0 +1,637 @@
+//! Several disks that hold the same, as one (D76).
+//!
+//! What is written is written to all; what is read comes from one that is current. Which disks
+//! there are, the labels say. One word that all processes share says which labels are in force, by
+//! their sequence number, and which disks have failed since.
+//!
+//! - **T1 Lost before acknowledged.** A call that a disk failed returns only when the labels of the
+//!   others say durably that it is lost, unless none is left: then nothing is lost and the call
+//!   fails.
+//! - **T2 Labels before the word.** So a word never names labels that are not there.
+//! - **T3 Places stay.** While anybody uses the pool no disk changes its place in the table.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
+
+use nacre_cache::{Agreed, Disk, DiskFailed, JournalError, agree};
+use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, together};
+use nacre_types::{Uuid, site};
+use rustix::io::Errno;
+
+use super::file::{FileDisk, with_aligned};
+use crate::copies::{Labels, write_as};
+use crate::label::{self, LabelInfo};
+#[cfg(feature = "explore")]
+use crate::tap::{self, DiskEvent};
+
+/// Bits of the word that tell which disks have failed since the labels were written.
+const LOST_BITS: u32 = 16;
+/// Readers change disks at multiples of this.
+const TURN: u64 = 1 << 20;
+
+/// One of the disks.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    pub uuid: Uuid,
+    pub device: Arc<Device>,
+    pub file: FileDisk,
+}
+
+/// A disk as labels tell it.
+#[derive(Debug)]
+struct Seat {
+    /// Its place in the table.
+    index: usize,
+    uuid: Uuid,
+    state: LegState,
+    /// Something is there, but not what was.
+    is_damaged: bool,
+    /// `None`: it is not there.
+    leg: Option<Arc<Leg>>,
+}
+
+/// What the labels of one sequence number say. The next one comes behind.
+#[derive(Debug)]
+struct View {
+    sequence: u64,
+    seats: Vec<Seat>,
+    next: OnceLock<Box<View>>,
+}
+
+/// Disks that hold the same.
+pub(crate) struct LegsDisk {
+    first: View,
+    /// The word, while there is no image.
+    own: AtomicU64,
+    shared: OnceLock<SharedLegs>,
+    labels: Labels,
+    writable: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn of(sequence: u64, lost: u64) -> Self {
+        Self(sequence << LOST_BITS | lost)
+    }
+
+    fn sequence(self) -> u64 {
+        self.0 >> LOST_BITS
+    }
+
+    fn lost(self) -> u64 {
+        self.0 & !(u64::MAX << LOST_BITS)
+    }
+
+    fn has_lost(self, index: usize) -> bool {
+        self.0 >> index & 1 != 0
+    }
+}
+
+impl Seat {
+    fn one(&self) -> Option<One<'_>> {
+        Some(One(self.index, &self.leg.as_ref()?.file))
+    }
+}
+
+impl View {
+    fn of(table: &LabelInfo, damaged: &[Uuid], leg: impl Fn(Uuid) -> Option<Arc<Leg>>) -> Self {
+        let entries = table.devices.iter().enumerate();
+        let seats = entries.map(|(index, entry)| {
+            let state = entry.state.unwrap_or_default();
+            Seat {
+                index,
+                uuid: entry.uuid,
+                state,
+                is_damaged: damaged.contains(&entry.uuid),
+                leg: state.is_stored_to().then(|| leg(entry.uuid)).flatten(),
+            }
+        });
+        Self {
+            sequence: table.sequence,
+            seats: seats.collect(),
+            next: OnceLock::new(),
+        }
+    }
+
+    /// The newest.
+    fn last(&self) -> &Self {
+        let mut view = self;
+        while let Some(next) = view.next.get() {
+            view = next;
+        }
+        view
+    }
+
+    fn seat(&self, uuid: Uuid) -> Option<&Seat> {
+        self.seats.iter().find(|seat| seat.uuid == uuid)
+    }
+
+    /// Those that get what is written.
+    fn stored_to(&self, word: Word) -> impl Iterator<Item = &Seat> {
+        let there = move |seat: &&Seat| seat.state.is_stored_to() && !word.has_lost(seat.index);
+        self.seats.iter().filter(there)
+    }
+
+    fn current(&self, word: Word) -> impl Iterator<Item = &Seat> {
+        let current = |seat: &&Seat| seat.state == LegState::Current && seat.leg.is_some();
+        self.stored_to(word).filter(current)
+    }
+}
+
+fn failed(why: &str) -> DiskFailed {
+    DiskFailed(why.to_owned())
+}
+
+/// Whether it was not the disk that failed: memory for what comes was not to be had.
+fn is_of_memory(error: &io::Error) -> bool {
+    let known = [Errno::FAULT, Errno::NOMEM, Errno::NOSPC, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|it| known.contains(&it))
+}
+
+impl LegsDisk {
+    /// Of a pool with this table, whose devices that are there are these.
+    pub fn new(table: &LabelInfo, labels: Labels, damaged: &[Uuid], writable: bool) -> Self {
+        let known = labels.known();
+        let leg = |uuid: Uuid| {
+            let (_, device) = known.iter().find(|(known, _)| *known == uuid)?;
+            Some(Arc::new(Leg::new(uuid, device, writable)))
+        };
+        Self {
+            first: View::of(table, damaged, leg),
+            own: AtomicU64::new(Word::of(table.sequence, 0).0),
+            shared: OnceLock::new(),
+            labels,
+            writable,
+        }
+    }
+
+    fn word_place(&self) -> &AtomicU64 {
+        self.shared.get().map_or(&self.own, SharedLegs::states)
+    }
+
+    fn word(&self) -> Word {
+        Word(self.word_place().load(SeqCst))
+    }
+
+    /// Uses what processes share from now on. The caller is `alone` or joins those who use it.
+    pub fn share(&self, shared: SharedLegs, alone: bool) -> Result<(), DiskFailed> {
+        let own = self.word();
+        let known = Word(shared.states().load(SeqCst));
+        let joined = match alone {
+            true => own,
+            false if known.sequence() >= own.sequence() => known,
+            false => Word::of(own.sequence(), known.lost()),
+        };
+        shared.states().fetch_max(joined.0, SeqCst);
+        // A second one is refused: the first goes on.
+        let _ = self.shared.set(shared);
+        match self.writable {
+            true => self.lose_missing(),
+            false => Ok(()),
+        }
+    }
+
+    /// The labels know those that are not there, on return.
+    pub fn lose_missing(&self) -> Result<(), DiskFailed> {
+        let (view, word) = self.view()?;
+        let missing = view.stored_to(word).filter(|seat| seat.leg.is_none());
+        let missing: Vec<Uuid> = missing.map(|seat| seat.uuid).collect();
+        missing.into_iter().for_each(|uuid| self.lose(uuid));
+        self.settle_labels()
+    }
+
+    /// What the labels in force say, and who was lost since.
+    fn view(&self) -> Result<(&View, Word), DiskFailed> {
+        loop {
+            let word = self.word();
+            let view = self.first.last();
+            if view.sequence >= word.sequence() {
+                return Ok((view, word));
+            }
+            self.look_again(view, word.sequence())?;
+        }
+    }
+
+    /// Adds a view of the labels as they are now.
+    #[cold]
+    fn look_again(&self, last: &View, wanted: u64) -> Result<(), DiskFailed> {
+        let table = self.newest(wanted)?;
+        let leg = |uuid: Uuid| {
+            let known = last.seat(uuid).and_then(|seat| seat.leg.clone());
+            known.or_else(|| {
+                let device = self.labels.device(uuid)?;
+                Some(Arc::new(Leg::new(uuid, &device, self.writable)))
+            })
+        };
+        let next = View::of(&table, &[], leg);
+        // Another thread may have been quicker.
+        let _ = last.next.set(Box::new(next));
+        Ok(())
+    }
+
+    /// The newest table, whose sequence number is not lower than wanted. Devices that are new are
+    /// found by the labels of those that are known.
+    fn newest(&self, wanted: u64) -> Result<LabelInfo, DiskFailed> {
+        let gone = || failed("its devices have changed, and those that it has now are not found");
+        let mut table = self.labels.newest().ok_or_else(gone)?;
+        while table.sequence < wanted {
+            for entry in &table.devices {
+                self.labels.device(entry.uuid);
+            }
+            let newer = self.labels.newest().ok_or_else(gone)?;
+            if newer.sequence == table.sequence {
+                return Err(gone());
+            }
+            table = newer;
+        }
+        Ok(table)
+    }
+
+    /// A disk is not used any more, unless it is the last that is current.
+    pub fn lose(&self, uuid: Uuid) {
+        while let Ok((view, word)) = self.view() {
+            let Some(seat) = view.stored_to(word).find(|seat| seat.uuid == uuid) else {
+                return;
+            };
+            if view.current(word).all(|other| other.uuid == uuid) {
+                return;
+            }
+            let lost = Word::of(view.sequence, word.lost() | 1 << seat.index);
+            let place = self.word_place();
+            if place
+                .compare_exchange(word.0, lost.0, SeqCst, SeqCst)
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+
+    /// The labels name all that were lost, on return (T1).
+    pub fn settle_labels(&self) -> Result<(), DiskFailed> {
+        while self.word().lost() != 0 && site::step() {
+            self.changing_labels(|| self.record_lost())?;
+        }
+        Ok(())
+    }
+
+    /// Does something while no other process changes labels.
+    pub fn changing_labels<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self.shared.get() {
+            Some(shared) => shared.alone(work),
+            None => work(),
+        }
+    }
+
+    fn record_lost(&self) -> Result<(), DiskFailed> {
+        let (view, word) = self.view()?;
+        if word.lost() == 0 {
+            return Ok(());
+        }
+        let mut table = self.newest(word.sequence())?;
+        for seat in view.seats.iter().filter(|seat| word.has_lost(seat.index)) {
+            let known = table.devices.iter_mut().find(|it| it.uuid == seat.uuid);
+            if let Some(entry) = known.filter(|it| it.state.is_some_and(LegState::is_stored_to)) {
+                entry.state = Some(match seat.leg.is_some() || seat.is_damaged {
+                    true => LegState::Failed,
+                    false => LegState::Missing,
+                });
+            }
+        }
+        self.write_table(table, word.lost())
+    }
+
+    /// Writes the labels of the next table, and puts it in force: losses that it names are `known`.
+    /// The caller keeps others from changing labels.
+    pub fn write_table(&self, mut table: LabelInfo, known: u64) -> Result<(), DiskFailed> {
+        table.sequence += 1;
+        let mut current = 0;
+        let mut bad = Vec::new();
+        for entry in &table.devices {
+            let state = entry.state.unwrap_or_default();
+            let Some(device) = self.device_to_write(entry.uuid, state) else {
+                continue;
+            };
+            match write_as(&table, entry.uuid, &device) {
+                Ok(()) => current += usize::from(state == LegState::Current),
+                Err(_) => bad.push(entry.uuid),
+            }
+        }
+        if current == 0 {
+            return Err(failed("no label can be written"));
+        }
+        let next = |word: u64| Some(Word::of(table.sequence, Word(word).lost() & !known).0);
+        let place = self.word_place();
+        // It never refuses.
+        let _ = place.fetch_update(SeqCst, SeqCst, next);
+        bad.into_iter().for_each(|uuid| self.lose(uuid));
+        Ok(())
+    }
+
+    fn device_to_write(&self, uuid: Uuid, state: LegState) -> Option<Arc<Device>> {
+        match state.is_stored_to() {
+            true => self.labels.device(uuid),
+            false => None,
+        }
+    }
+
+    /// Does something to all disks that are stored to; those that fail are lost (T1).
+    fn on_all(&self, work: impl Fn(One<'_>) -> Result<(), DiskFailed>) -> Result<(), DiskFailed> {
+        self.settle_labels()?;
+        let (view, word) = self.view()?;
+        let (mut current, mut bad, mut why) = (0, Vec::new(), None);
+        for seat in view.stored_to(word) {
+            let done = seat.one().map(&work);
+            match done.unwrap_or_else(|| Err(failed("it is not there"))) {
+                Ok(()) => current += usize::from(seat.state == LegState::Current),
+                Err(error) => {
+                    bad.push(seat.uuid);
+                    why = why.or(Some(error));
+                }
+            }
+        }
+        if current == 0 {
+            return Err(why.unwrap_or_else(|| failed("no disk is left")));
+        }
+        bad.into_iter().for_each(|uuid| self.lose(uuid));
+        self.settle_labels()
+    }
+
+    /// As `on_all`, to all at the same time; what cannot be done so is done `alone`.
+    fn on_all_at_once<'c>(
+        &'c self,
+        call: impl Fn(&'c FileDisk) -> Option<FileCall<'c>>,
+        alone: impl Fn(One<'_>) -> Result<(), DiskFailed>,
+    ) -> Result<(), DiskFailed> {
+        self.settle_labels()?;
+        let (view, word) = self.view()?;
+        let legs = view.stored_to(word).filter_map(|seat| seat.one());
+        let calls = legs.filter_map(|one| Some((one.0, call(one.1)?)));
+        let (numbers, calls): (Vec<usize>, Vec<FileCall>) = calls.unzip();
+        // The explorer sees one after the other.
+        let results = match cfg!(feature = "explore") {
+            true => Vec::new(),
+            false => together(&calls),
+        };
+        let done = calls
+            .iter()
+            .zip(results)
+            .map(|(call, result)| match (call, result) {
+                (FileCall::Write(_, _, bytes), Some(Ok(len))) if len < bytes.len() => None,
+                (_, result) => result.map(|done| done.map(drop)),
+            });
+        let done: Vec<_> = numbers.into_iter().zip(done).collect();
+        self.on_all(
+            |one| match done.iter().find(|(number, _)| *number == one.0) {
+                Some((_, Some(result))) => result.map_err(|errno| DiskFailed(errno.to_string())),
+                _ => alone(one),
+            },
+        )
+    }
+
+    /// Does something with all disks that are there, for hints.
+    fn each(&self, mut work: impl FnMut(&FileDisk)) {
+        if let Ok((view, word)) = self.view() {
+            let legs = view.stored_to(word).filter_map(|seat| seat.leg.as_ref());
+            legs.for_each(|leg| work(&leg.file));
+        }
+    }
+
+    /// Reads from a current disk, and from another one if that fails. What failed is not used any
+    /// more.
+    fn read_one<E>(
+        &self,
+        at: u64,
+        none: impl FnOnce(DiskFailed) -> E,
+        mut read: impl FnMut(&Leg) -> Result<(), E>,
+        is_its: impl Fn(&E) -> bool,
+    ) -> Result<(), E> {
+        let (view, word) = match self.view() {
+            Ok(seen) => seen,
+            Err(error) => return Err(none(error)),
+        };
+        let legs: Vec<&Arc<Leg>> = view
+            .current(word)
+            .filter_map(|it| it.leg.as_ref())
+            .collect();
+        let first = (at / TURN) as usize % legs.len().max(1);
+        let (mut bad, mut why) = (Vec::new(), None);
+        for leg in legs[first..].iter().chain(&legs[..first]) {
+            match read(leg) {
+                Ok(()) => {
+                    let lost = bad.into_iter().filter(|_| self.writable);
+                    lost.for_each(|uuid| self.lose(uuid));
+                    return Ok(());
+                }
+                Err(error) if !is_its(&error) => return Err(error),
+                Err(error) => {
+                    bad.push(leg.uuid);
+                    why = why.or(Some(error));
+                }
+            }
+        }
+        Err(why.unwrap_or_else(|| none(failed("no disk is left"))))
+    }
+
+    /// The journals of all current disks agree on return; a disk that nobody can go on from is
+    /// lost.
+    pub fn agree(&self, journal: ([u8; 16], u64, u64)) -> Result<(), JournalError> {
+        if self.writable {
+            self.lose_missing()?;
+        }
+        let (view, word) = self.view()?;
+        let seats: Vec<&Seat> = view.current(word).collect();
+        let disks: Vec<One> = seats.iter().filter_map(|seat| seat.one()).collect();
+        let agreed = agree(&disks, journal, self.writable)?;
+        let strange = seats.iter().zip(agreed).filter(|(_, it)| *it == Agreed::No);
+        strange.for_each(|(seat, _)| self.lose(seat.uuid));
+        match self.writable {
+            true => Ok(self.settle_labels()?),
+            false => Ok(()),
+        }
+    }
+
+    /// Devices that are written now, each with what it is.
+    pub fn devices(&self) -> Vec<(LegState, Arc<Leg>)> {
+        let Ok((view, word)) = self.view() else {
+            return Vec::new();
+        };
+        let seats = view.stored_to(word);
+        let legs = seats.filter_map(|seat| Some((seat.state, Arc::clone(seat.leg.as_ref()?))));
+        legs.collect()
+    }
+
+    /// What the labels say, and the losses that they do not name yet.
+    pub fn table(&self) -> Result<LabelInfo, DiskFailed> {
+        let (view, word) = self.view()?;
+        let mut table = self.newest(view.sequence)?;
+        for entry in &mut table.devices {
+            let seat = view.seat(entry.uuid);
+            let Some(seat) = seat.filter(|seat| seat.state.is_stored_to()) else {
+                continue;
+            };
+            match (&seat.leg, word.has_lost(seat.index)) {
+                (Some(_), false) => {}
+                (None, _) if !seat.is_damaged => entry.state = Some(LegState::Missing),
+                _ => entry.state = Some(LegState::Failed),
+            }
+        }
+        Ok(table)
+    }
+
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// Loses disks whose labels are not theirs any more: something else was written over them.
+    pub fn check_labels(&self, pool: Uuid) -> Result<(), DiskFailed> {
+        for (_, leg) in self.devices() {
+            let ours = |label: &LabelInfo| label.pool == pool && label.own().uuid == leg.uuid;
+            if !label::read(&leg.device).is_ok_and(|label| ours(&label)) {
+                self.lose(leg.uuid);
+            }
+        }
+        self.settle_labels()
+    }
+
+    /// Kernel fds of the disks that are known from the start.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let views = std::iter::successors(Some(&self.first), |it| it.next.get().map(|it| &**it));
+        let legs = views.flat_map(|view| view.seats.iter().filter_map(|it| it.leg.as_ref()));
+        legs.flat_map(|leg| std::iter::once(leg.device.fd()).chain(leg.file.through()))
+    }
+}
+
+impl Leg {
+    pub fn new(uuid: Uuid, device: &Arc<Device>, writable: bool) -> Self {
+        Self {
+            uuid,
+            device: Arc::clone(device),
+            file: FileDisk::new(device, writable),
+        }
+    }
+}
+
+/// One of the disks, with its number in the table.
+#[derive(Clone, Copy)]
+struct One<'d>(usize, &'d FileDisk);
+
+impl One<'_> {
+    /// Lets the explorer see what is done to a disk, or fail it.
+    #[cfg(feature = "explore")]
+    fn tell(self, event: impl FnOnce() -> DiskEvent) -> Result<(), DiskFailed> {
+        if tap::disk_fails(self.0) {
+            return Err(failed("as the explorer wished"));
+        }
+        tap::disk(self.0, event);
+        Ok(())
+    }
+}
+
+impl Disk for One<'_> {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.1.read(at, to)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Write(at, bytes.to_vec()))?;
+        self.1.write(at, bytes)
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Through(at, bytes.to_vec()))?;
+        self.1.write_through(at, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        if tap::sync_fails() {
+            self.tell(|| DiskEvent::SyncFailed)?;
+            return Err(failed("as the explorer wished"));
+        }
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Sync)?;
+        self.1.sync()
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Settle(ranges.to_vec()))?;
+        self.1.settle(ranges)
+    }
+}
+
+impl DiskLegs for LegsDisk {
+    fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
+        let fds = |leg: &Leg| {
+            read(DiskFds {
+                plain: leg.device.fd(),
+                direct: leg.file.through(),
+            })
+        };
+        let is_its = |error: &io::Error| !is_of_memory(error);
+        self.read_one(at, |why| io::Error::other(why.0), fds, is_its)
+    }
+}
+
+impl Disk for LegsDisk {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.on_all(|disk| disk.write(at, bytes))
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        with_aligned(bytes, |bytes| {
+            self.on_all_at_once(
+                |file| file.call_through(at, bytes),
+                |disk| disk.write_through(at, bytes),
+            )
+        })
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        self.on_all_at_once(FileDisk::call_sync, |disk| disk.sync())
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        let begin = |range: &Range<u64>| self.begin_writing(range.clone());
+        ranges.iter().for_each(begin);
+        self.on_all(|disk| disk.settle(ranges))
+    }
+
+    fn gathers(&self) -> Option<u64> {
+        self.first
+            .seats
+            .iter()
+            .find_map(|seat| seat.leg.as_ref()?.file.gathers())
+    }
+
+    fn expect(&self, range: Range<u64>) {
+        self.each(|file| file.expect(range.clone()));
+    }
+
+    fn begin_writing(&self, range: Range<u64>) {
+        self.each(|file| file.begin_writing(range.clone()));
+    }
+
+    fn forget(&self, at: u64, len: u64) {
+        self.each(|file| file.forget(at, len));
+    }
+}
+
+impl std::fmt::Debug for LegsDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LegsDisk").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,295 @@
+//! Pools of disks that all hold the same, behind one image (D76).
+
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use nacre_cache::{Disk, DiskFailed};
+use nacre_media::{Access, AddressRange, Device, DeviceIdentity, LegState, Media, RebuildProgress};
+use nacre_runtime::Trust;
+use nacre_types::{DeviceOffset, Uuid};
+
+use crate::cache::{Cache, Wish};
+use crate::copies::{CopyInfo, Labels, find_copy, take_copy, write_as};
+use crate::create::table_entry;
+use crate::disk::{Leg, LegsDisk};
+use crate::error::VolumeError;
+use crate::label::{LabelDevice, LabelInfo};
+use crate::layout::DATA_START;
+use crate::lock::{Presence, enter};
+use crate::member::trust_of;
+use crate::segment::Role;
+use crate::volume::{DeviceInfo, Part, Segment, Volume};
+
+/// A rebuild copies so much while others wait for their commits.
+const SPAN: u64 = 1 << 20;
+/// What differs is written in pieces of this size.
+const PIECE: usize = 64 << 10;
+
+impl Volume {
+    /// The disks behind the image that hold the same; `None` for other pools.
+    pub(crate) fn legs(&self) -> Option<&Arc<LegsDisk>> {
+        self.cache.as_ref()?.disk.legs()
+    }
+
+    /// As [`Volume::assemble_copies`], of disks behind an image.
+    pub(crate) fn assemble_disks(
+        table: &LabelInfo,
+        home: (u64, u64),
+        parts: &[Part],
+        (trust, damaged): (Trust, &[Uuid]),
+    ) -> Result<Self, VolumeError> {
+        let first = parts.first().ok_or(VolumeError::NoDevices)?;
+        let current = parts.iter().find(|it| it.state == Some(LegState::Current));
+        let head = current.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
+        let data = table.devices[0].data;
+        let writable = head.device.access() == Access::ReadWrite;
+        let labels = Labels::new(table.pool, trust, parts);
+        let legs = LegsDisk::new(table, labels, damaged, writable);
+        let wish = Wish {
+            journal: table.journal,
+            room: table.cache,
+            saved_every: table.saved_every,
+        };
+        let cache = Cache::of_legs((&head.device, home), legs, data, wish);
+        let place = AddressRange::reserve(data)?;
+        let at = DeviceOffset(DATA_START);
+        let segment = Segment {
+            media: Media::map_behind_image(&head.device, at, data, Some(place))?,
+            start: 0,
+            end: data,
+            device: head.uuid,
+            granularity: head.granularity,
+            role: Role::Device(Default::default()),
+        };
+        let owned = (table.pool, first.device.owner());
+        let home = DeviceIdentity::of_numbers(home);
+        Self::of_copies(segment, owned, home, Some(cache))
+    }
+
+    pub(crate) fn infos_of_disks(&self, legs: &LegsDisk) -> Vec<DeviceInfo> {
+        let info = |(_, leg): (LegState, Arc<Leg>)| DeviceInfo {
+            path: leg.device.path().to_owned(),
+            identity: Some(leg.device.identity()),
+            size: leg.device.len(),
+            ..self.head.info_of(&self.head.media, leg.uuid)
+        };
+        legs.devices().into_iter().map(info).collect()
+    }
+
+    /// All disks, by the labels in force.
+    pub(crate) fn disk_copies(&self, legs: &LegsDisk) -> Result<Vec<CopyInfo>, VolumeError> {
+        let table = legs.table().map_err(|why| self.disk_failed(why))?;
+        let known = legs.labels().known();
+        let info = |(index, entry): (usize, &LabelDevice)| {
+            let device = known.iter().find(|(uuid, _)| *uuid == entry.uuid);
+            let path = device.map(|(_, device)| device.path().to_owned());
+            CopyInfo {
+                index,
+                uuid: entry.uuid,
+                path: path.unwrap_or_else(|| entry.path.clone()),
+                size: entry.size,
+                state: entry.state.unwrap_or_default(),
+                present: device.is_some(),
+            }
+        };
+        Ok(table.devices.iter().enumerate().map(info).collect())
+    }
+
+    /// As [`Volume::replace_copy`].
+    pub(crate) fn replace_disk(
+        &self,
+        legs: &LegsDisk,
+        lost: Uuid,
+        (new, force): (&Path, bool),
+    ) -> Result<Uuid, VolumeError> {
+        let table = legs.table().map_err(|why| self.disk_failed(why))?;
+        let old = table.devices.iter().find(|entry| entry.uuid == lost);
+        let old = old.ok_or_else(|| self.refused("has no such device"))?;
+        if old.state.is_some_and(LegState::is_stored_to) {
+            return Err(
+                self.refused("that device is in use; only one that was lost can be replaced")
+            );
+        }
+        let data = table.devices[0].data;
+        let (taken, mut part) = take_copy((new, force), data + table.journal)?;
+        (part.data, part.journal) = (data, table.journal);
+        part.state = Some(LegState::Rebuilding);
+        part.granularity = self.head.granularity;
+        let uuid = part.uuid;
+        self.add_disk(legs, &part.device, lost, &table_entry(&part))?;
+        taken.keep();
+        Ok(uuid)
+    }
+
+    /// As [`Volume::return_copy`].
+    pub(crate) fn return_disk(&self, legs: &LegsDisk, lost: Uuid) -> Result<bool, VolumeError> {
+        let table = legs.table().map_err(|why| self.disk_failed(why))?;
+        let entry = table.devices.iter().find(|entry| entry.uuid == lost);
+        let is_lost = |it: &&LabelDevice| !it.state.is_some_and(LegState::is_stored_to);
+        let Some(entry) = entry.filter(is_lost) else {
+            return Ok(false);
+        };
+        let path = self.head.media.device().map(|device| device.real_path());
+        let folder = path.as_deref().and_then(Path::parent);
+        let found = find_copy(self.uuid(), entry, folder, trust_of(self.owner()));
+        let Some(member) = found.filter(|it| it.device.len() >= entry.size) else {
+            return Ok(false);
+        };
+        if !enter(&member.device, Presence::Member)? {
+            return Err(VolumeError::InUse(member.device.path().to_owned()));
+        }
+        let entry = LabelDevice {
+            state: Some(LegState::Rebuilding),
+            ..entry.clone()
+        };
+        self.add_disk(legs, &member.device, lost, &entry)?;
+        Ok(true)
+    }
+
+    /// Puts a disk into the place of one that was lost. Before any other label names it, its journal
+    /// has nothing that counts, and its label says that it lacks everything.
+    fn add_disk(
+        &self,
+        legs: &LegsDisk,
+        device: &Arc<Device>,
+        lost: Uuid,
+        entry: &LabelDevice,
+    ) -> Result<(), VolumeError> {
+        let cache = self.cache.as_ref().ok_or(VolumeError::NoDevices)?;
+        let leg = Leg::new(entry.uuid, device, true);
+        wipe(&leg, cache.at..cache.at + cache.len).map_err(|why| self.disk_failed(why))?;
+        let add = || {
+            legs.settle_labels().map_err(|why| self.disk_failed(why))?;
+            legs.changing_labels(|| {
+                let mut table = legs.table().map_err(|why| self.disk_failed(why))?;
+                let place = table.devices.iter_mut().find(|it| it.uuid == lost);
+                *place.ok_or_else(|| self.refused("has no such device"))? = entry.clone();
+                let next = LabelInfo {
+                    sequence: table.sequence + 1,
+                    ..table.clone()
+                };
+                write_as(&next, entry.uuid, device)?;
+                legs.labels().add(entry.uuid, device);
+                legs.write_table(table, 0)
+                    .map_err(|why| self.disk_failed(why))
+            })
+        };
+        self.while_nobody_commits(add)
+    }
+
+    /// Does something while no version is made.
+    fn while_nobody_commits<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        let (mut work, mut done) = (Some(work), None);
+        let mut once = || done = work.take().map(|work| work());
+        if let Some(image) = self.head.media.image() {
+            image.while_nobody_commits(&mut once);
+        }
+        done.unwrap_or_else(|| Err(self.refused("is not in use by this process")))
+    }
+
+    /// As [`Volume::rebuild_copies`].
+    pub(crate) fn rebuild_disks(
+        &self,
+        legs: &LegsDisk,
+        told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<usize, VolumeError> {
+        let is_rebuilt = |(state, _): &(LegState, Arc<Leg>)| *state == LegState::Rebuilding;
+        let mut whole = 0;
+        for (_, leg) in legs.devices().into_iter().filter(is_rebuilt) {
+            if self.fill(legs, &leg, told)? {
+                self.while_nobody_commits(|| self.now_current(legs, &leg))?;
+                whole += 1;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Gives a disk what is at home on the others. `false`: it was broken off.
+    fn fill(
+        &self,
+        legs: &LegsDisk,
+        leg: &Leg,
+        told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<bool, VolumeError> {
+        let end = self.cache.as_ref().map_or(DATA_START, |cache| cache.at);
+        let total = end - DATA_START;
+        for start in (DATA_START..end).step_by(SPAN as usize) {
+            let span = start..(start + SPAN).min(end);
+            let done = span.end - DATA_START;
+            self.while_nobody_commits(|| {
+                copy(legs, leg, span).map_err(|why| self.disk_failed(why))
+            })?;
+            if told(RebuildProgress { done, total }).is_break() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A disk that has all home places gets a journal, and is one of the others. Nobody commits
+    /// meanwhile.
+    fn now_current(&self, legs: &LegsDisk, leg: &Leg) -> Result<(), VolumeError> {
+        // Syncs all disks, this one too, and writes a header to it.
+        self.checkpoint()?;
+        let changed = legs.changing_labels(|| {
+            let mut table = legs.table()?;
+            let is_it = |it: &&mut LabelDevice| {
+                it.uuid == leg.uuid && it.state == Some(LegState::Rebuilding)
+            };
+            let Some(entry) = table.devices.iter_mut().find(is_it) else {
+                return Err(DiskFailed("the disk failed while it was rebuilt".into()));
+            };
+            entry.state = Some(LegState::Current);
+            legs.write_table(table, 0)
+        });
+        changed.map_err(|why| self.disk_failed(why))
+    }
+
+    pub(crate) fn disk_failed(&self, why: DiskFailed) -> VolumeError {
+        VolumeError::Journal {
+            path: self.path().to_owned(),
+            why: why.into(),
+        }
+    }
+
+    fn refused(&self, why: &'static str) -> VolumeError {
+        VolumeError::Copies {
+            path: self.path().to_owned(),
+            why,
+        }
+    }
+}
+
+/// Nothing that was in a range counts any more; durable on return.
+fn wipe(leg: &Leg, range: Range<u64>) -> Result<(), DiskFailed> {
+    let zeros = vec![0; SPAN as usize];
+    for start in range.clone().step_by(zeros.len()) {
+        let len = zeros.len().min((range.end - start) as usize);
+        leg.file.write(start, &zeros[..len])?;
+    }
+    leg.file.sync()?;
+    leg.file.forget(range.start, range.end - range.start);
+    Ok(())
+}
+
+/// Gives a disk what it lacks of a range.
+fn copy(legs: &LegsDisk, leg: &Leg, range: Range<u64>) -> Result<(), DiskFailed> {
+    let len = (range.end - range.start) as usize;
+    let (mut wanted, mut found) = (vec![0; len], vec![0; len]);
+    legs.read(range.start, &mut wanted)?;
+    // What cannot be read is written.
+    let is_known = leg.file.read(range.start, &mut found).is_ok();
+    let pieces = wanted.chunks(PIECE).zip(found.chunks(PIECE));
+    for (place, (wanted, found)) in (range.start..).step_by(PIECE).zip(pieces) {
+        if !is_known || wanted != found {
+            leg.file.write(place, wanted)?;
+        }
+    }
+    leg.file.begin_writing(range.clone());
+    legs.forget(range.start, range.end - range.start);
+    Ok(())
+}

@@ -1,0 +1,216 @@
+# Copies on disks behind one image: what was synced is on each disk, one lost disk is survived, and
+# what comes back is not trusted before it is rebuilt.
+. "$PROGRAMS/expect.sh"
+
+nacre() { "$NACRE" "$@"; }
+
+uuid_of() {
+    nacre info --json "$1" 2>/dev/null | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])'
+}
+
+# What a power cut leaves: the disks, and nothing of what memory held.
+lose_memory() { rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*; }
+
+states() { nacre device list --json "$1" | sed -n 's/.*"state": "\(.*\)",/\1/p' | xargs; }
+
+# Takes a disk away, does something with the pool at $2, and puts it back as it was.
+without() {
+    mv "$1" "$1.away"
+    cp "$2" "$2.before"
+    "${@:3}"
+    mv -f "$1.away" "$1"
+    cat "$2.before" >"$2"
+    rm "$2.before"
+}
+
+fresh() {
+    local one
+    for one in "$a" "$b" "$c"; do
+        [[ ! -e $one ]] || nacre delete --force "$one" >/dev/null 2>&1 || true
+        rm -f "$one"
+    done
+    nacre create --copies 2 --size 128M "$a" "$b" >/dev/null
+}
+
+# Both hold the same where data is.
+equal() { cmp -i $((2 << 20)) -n $((100 << 20)) "$1" "$2" || fail "$1 and $2 differ"; }
+
+synced_is_there() {
+    contains "$1 is sound" clean "$(nacre check "$1" 2>/dev/null)"
+    gives "contents on $1" 5000 bash -c "'$NACRE' cat '$1:/fsync' 2>/dev/null | wc -c"
+    gives "a name on $1" "dsync first fsync renamed" bash -c "'$NACRE' ls '$1:/' 2>/dev/null | grep -v unsynced | xargs"
+    contains "the other one is missed" missing "$(states "$1")"
+}
+
+cached() {
+    note "what was synced is on either disk"
+    contains "create" "mode cached" "$(nacre create --copies 2 --size 128M "$a" "$b")"
+    cat >"$SCRATCH/sync.py" <<'P'
+import os, signal
+def put(name, flags=0):
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | flags)
+    os.write(fd, name.encode() * 1000)
+    return fd
+os.chdir("/nacre")
+put("first")
+os.closerange(3, 4096)
+os.fsync(put("fsync"))
+put("dsync", os.O_DSYNC)
+os.fsync(put("child"))
+os.rename("child", "renamed")
+os.sync()
+put("unsynced")
+os.kill(os.getppid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+P
+    local uuid
+    uuid=$(uuid_of "$a")
+    nacre run -q --pool "$b" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
+    cp "$a" "$a.cut"
+    cp "$b" "$b.cut"
+    note "what was not synced survives the programs, also if a disk is lost then"
+    mv "$a" "$a.away"
+    gives "unsynced" 8000 bash -c "'$NACRE' cat '$b:/unsynced' 2>/dev/null | wc -c"
+    mv "$a.away" "$a"
+    note "a power cut, and either disk alone"
+    lose_memory "$uuid"
+    mv "$a.cut" "$a"
+    mv "$b.cut" "$b"
+    without "$b" "$a" synced_is_there "$a"
+    lose_memory "$uuid"
+    without "$a" "$b" synced_is_there "$b"
+    lose_memory "$uuid"
+    note "and both"
+    contains "both are sound" clean "$(nacre check "$a")"
+    gives "states" "current current" states "$a"
+    nacre run -q --pool "$a" -- true
+    equal "$a" "$b"
+}
+
+one_is_away() {
+    note "a disk that was away is not trusted before it is rebuilt"
+    fresh
+    nacre run -q --pool "$a" -- sh -c 'echo old >/nacre/f'
+    mv "$b" "$b.away"
+    nacre run -q --pool "$a" -- sh -c 'echo new >/nacre/f; sync' 2>/dev/null
+    mv "$b.away" "$b"
+    gives "by its own name" new bash -c "'$NACRE' cat '$b:/f' 2>/dev/null"
+    gives "states" "current missing" states "$b"
+    nacre device rebuild "$b" >/dev/null
+    gives "states" "current current" states "$a"
+    equal "$a" "$b"
+    without "$a" "$b" gives "the one that came back, alone" new bash -c "'$NACRE' cat '$b:/f' 2>/dev/null"
+}
+
+# sqlite commits rows on the pool $1; $2 happens in the middle.
+rows_survive() {
+    "$NACRE" run -q --pool "$1" -- bash -c '
+        sqlite3 /nacre/db "create table if not exists t (n integer)" || exit 9
+        for n in $(seq 40); do
+            [[ $n != 10 ]] || eval "$1"
+            sqlite3 /nacre/db "insert into t values ($n)" || exit 8
+        done
+        [[ $(sqlite3 /nacre/db "select count(*), sum(n) from t; pragma integrity_check" |
+            xargs) == "40|820 ok" ]] || exit 7' bash "$2" 2>"$SCRATCH/rows" || fail "$2: $? $(cat "$SCRATCH/rows")"
+}
+
+rows() { nacre cat "$1:/db" 2>/dev/null >"$SCRATCH/db" && sqlite3 "$SCRATCH/db" "select count(*) from t"; }
+
+lost_in_the_middle() { # which of both
+    note "$1 is written over while a database runs, and replaced while it runs"
+    fresh
+    local lost=$1 other=$a uuid
+    [[ $1 != "$a" ]] || other=$b
+    uuid=$(uuid_of "$a")
+    rows_survive "$a" "dd if=/dev/zero of=$lost bs=1M count=120 conv=notrunc status=none
+        for ((looks = 0; looks < 200; looks++)); do
+            $NACRE device list --json $other | grep -q failed && break; sleep 0.1; done"
+    contains "states" failed "$(states "$other")"
+    rm -f "$lost"
+    gives "the other one has all" 40 rows "$other"
+    nacre run -q --pool "$other" -- rm /nacre/db 2>/dev/null
+    rows_survive "$other" "$NACRE device replace --json $other $lost $c >$SCRATCH/log 2>&1 || exit 6"
+    gives "states" "current current" bash -c "'$NACRE' device list --json '$other' | grep -o current | xargs"
+    nacre run -q --pool "$other" -- true
+    equal "$other" "$c"
+    note "the new one alone, as after a power cut"
+    "$NACRE" run -q --pool "$other" -- sh -c 'echo more >/nacre/more; sync; kill -KILL $PPID $$' 2>/dev/null || true
+    lose_memory "$uuid"
+    without "$other" "$c" gives "more" more bash -c "'$NACRE' cat '$c:/more' 2>/dev/null"
+    lose_memory "$uuid"
+}
+
+killed_rebuild() {
+    note "a rebuild that is killed again and again"
+    fresh
+    nacre run -q --pool "$a" -- sh -c 'head -c 60000000 /dev/urandom >/nacre/large; cp /nacre/large "$0"' "$SCRATCH/large"
+    dd if=/dev/zero of="$b" bs=1M count=1 conv=notrunc status=none
+    rm "$b"
+    local round
+    nacre device list "$a" >/dev/null
+    timeout -s KILL 0.05 "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 || true
+    if ! states "$a" | grep -q rebuilding; then
+        rm -f "$c"
+        nacre device replace "$a" "$b" "$c" >/dev/null 2>&1 || true
+    fi
+    for round in 1 2 3; do
+        timeout -s KILL 0.0${round}5 "$NACRE" device rebuild "$a" >/dev/null 2>&1 || true
+        gives "contents" "" cmp "$SCRATCH/large" <(nacre cat "$a:/large" 2>/dev/null)
+    done
+    nacre device rebuild "$a" >/dev/null
+    equal "$a" "$c"
+    gives "states" "current current" states "$c"
+    without "$a" "$c" gives "alone" "" cmp "$SCRATCH/large" <(nacre cat "$c:/large" 2>/dev/null)
+}
+
+three() {
+    note "three copies, one of which leaves"
+    fresh
+    nacre delete --force "$a" >/dev/null
+    rm -f "$a" "$b"
+    nacre create --copies 3 --size 128M "$a" "$b" "$c" >/dev/null
+    nacre run -q --pool "$c" -- sh -c 'echo kept >/nacre/f'
+    nacre device remove "$a" "$a" >/dev/null
+    gives "states" "current current" states "$b"
+    gives "contents" kept nacre cat "$c:/f"
+    nacre device remove "$b" "$c" >/dev/null
+    gives "contents" kept nacre cat "$b:/f"
+    refuses "the last" "no other copy is current" nacre device remove "$b" "$b"
+}
+
+refused() {
+    note "what is not there is refused"
+    fresh
+    refuses "grow" "cannot" nacre grow --size 256M "$a" "$c"
+    refuses "add" "cannot" nacre device add --size 128M "$a" "$c"
+    refuses "scrub" "not compared yet" nacre scrub "$a"
+    refuses "verify" "on disks" nacre cat --verify "$a:/f"
+    refuses "a disk that is in use" "in use" nacre device replace "$a" "$b" "$c"
+}
+
+leave() {
+    local one
+    for one in "$a" "$b" "$c"; do
+        nacre delete --force "$one" >/dev/null 2>&1 || true
+    done
+    rm -rf "$folder"
+}
+
+main() {
+    if [[ -n ${BASELINE:-} ]]; then
+        note "nothing to compare on tmpfs"
+        return
+    fi
+    folder=$(mktemp -d "$DISK_FOLDER/mirrored-XXXXXX")
+    a=$folder/a b=$folder/b c=$folder/c
+    trap leave EXIT
+    cached
+    one_is_away
+    lost_in_the_middle "$b"
+    lost_in_the_middle "$a"
+    killed_rebuild
+    three
+    refused
+}
+
+main
