@@ -548,7 +548,7 @@ mod tests {
     use zerocopy::little_endian::{U16, U32, U64};
 
     use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
-    use crate::layout::{data_len, second_copy};
+    use crate::layout::{COPIES, DISKS, JOURNAL, data_len, second_copy};
     use crate::placement::Stripe;
     use crate::stay::{HeaderPlace, Stay};
 
@@ -760,6 +760,29 @@ mod tests {
             change(&mut raw);
             let copy = decode(&resealed(raw));
             assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
+    fn copies_with_a_journal_have_a_feature_of_their_own() {
+        let mut copies = label();
+        (copies.journal, copies.behind) = (4 << 20, 0);
+        let data = data_len((64 << 20) - copies.journal).unwrap();
+        for device in &mut copies.devices {
+            device.data = data;
+            device.state = Some(LegState::Current);
+        }
+        let Copy::Good(read) = decode(&bytes(&encode(&copies))) else {
+            panic!("it is refused");
+        };
+        assert_eq!(*read, copies);
+        for features in [JOURNAL | COPIES, DISKS | COPIES, DISKS | JOURNAL, COPIES] {
+            let mut raw = encode(&copies);
+            raw.incompatible.set(features);
+            assert!(
+                matches!(decode(&resealed(raw)), Copy::Damaged),
+                "{features}"
+            );
         }
     }
 

@@ -1,0 +1,192 @@
+//! Disks that hold the same, behind one image.
+
+use std::fs;
+use std::io::{Seek, Write};
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nacre_testkit::pool::{CAREFUL, Devices};
+use nacre_types::{StoreKind, VolumeOffset};
+use nacre_volume::{Access, Caching, CreateOptions, LegState, Volume, VolumeError};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+const MIB: u64 = 1 << 20;
+const PLACE: VolumeOffset = VolumeOffset(3 << 20);
+
+/// A pool on the disks `a` and `b`, which are files in memory.
+struct Pool(Devices);
+
+impl Pool {
+    fn new() -> Self {
+        let devices = Devices::below(Path::new("/dev/shm"));
+        let options = CreateOptions {
+            copies: 2,
+            caching: Caching::Always,
+            ..CAREFUL
+        };
+        let volume = devices.volume(&["a", "b"], 32 * MIB, options);
+        assert!(volume.is_cached() && volume.has_copies() && volume.mirror().is_none());
+        Self(devices)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.file(name)
+    }
+
+    /// With a new image, as after a power cut.
+    fn open(&self, name: &str) -> Volume {
+        let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
+        volume.make_image(memory()).unwrap();
+        volume
+    }
+
+    /// What the label of a disk says.
+    fn states(&self, name: &str) -> Vec<LegState> {
+        let label = Volume::inspect(&self.path(name)).unwrap();
+        label.devices.iter().map(|it| it.state.unwrap()).collect()
+    }
+
+    fn put_back(&self, name: &str, bytes: &[u8]) {
+        let mut file = fs::File::options()
+            .write(true)
+            .open(self.path(name))
+            .unwrap();
+        file.rewind().unwrap();
+        file.write_all(bytes).unwrap();
+    }
+}
+
+fn memory() -> OwnedFd {
+    memfd_create("image", MemfdFlags::CLOEXEC).unwrap()
+}
+
+/// Stores a byte, and commits it.
+fn commit(volume: &Volume, byte: u8) {
+    let stored = volume.write(PLACE, &[byte; 100], StoreKind::Data);
+    volume.fence(stored).unwrap();
+    let version = volume.take_version().unwrap();
+    volume.write_version(version).unwrap();
+}
+
+fn byte(volume: &Volume) -> u8 {
+    let found: [u8; 100] = volume.read_array(PLACE);
+    assert!(found.iter().all(|byte| *byte == found[0]));
+    found[0]
+}
+
+#[test]
+fn who_is_missing_is_known_before_anything_is_stored() {
+    let pool = Pool::new();
+    fs::rename(pool.path("b"), pool.path("away")).unwrap();
+    let reads = Volume::open(&pool.path("a"), Access::ReadOnly).unwrap();
+    reads.make_image(memory()).unwrap();
+    assert_eq!(pool.states("a"), [LegState::Current; 2]);
+    drop(reads);
+    let volume = pool.open("a");
+    assert_eq!(pool.states("a"), [LegState::Current, LegState::Missing]);
+    commit(&volume, 1);
+    drop(volume);
+    fs::rename(pool.path("away"), pool.path("b")).unwrap();
+    assert_eq!(pool.states("b"), [LegState::Current; 2], "it does not know");
+    let volume = pool.open("b");
+    assert_eq!(byte(&volume), 1);
+    assert_eq!(volume.copies().unwrap()[1].state, LegState::Missing);
+}
+
+#[test]
+fn a_disk_a_step_behind_is_brought_up_and_one_further_behind_is_lost() {
+    for (steps, state) in [(1, LegState::Current), (2, LegState::Failed)] {
+        let pool = Pool::new();
+        let volume = pool.open("a");
+        commit(&volume, 1);
+        let before = fs::read(pool.path("b")).unwrap();
+        (0..steps).for_each(|step| commit(&volume, 2 + step));
+        drop(volume);
+        pool.put_back("b", &before);
+        let volume = pool.open("b");
+        assert_eq!(byte(&volume), 1 + steps);
+        assert_eq!(pool.states("a"), [LegState::Current, state]);
+        drop(volume);
+        if state == LegState::Current {
+            fs::remove_file(pool.path("a")).unwrap();
+            assert_eq!(byte(&pool.open("b")), 2);
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_was_lost_comes_back_by_a_rebuild_while_others_commit() {
+    let pool = Pool::new();
+    fs::rename(pool.path("b"), pool.path("away")).unwrap();
+    let volume = pool.open("a");
+    commit(&volume, 1);
+    let lost = volume.copies().unwrap()[1].uuid;
+    assert!(!volume.return_copy(lost).unwrap());
+    fs::rename(pool.path("away"), pool.path("b")).unwrap();
+    assert!(volume.return_copy(lost).unwrap());
+    commit(&volume, 2);
+    let broken_off = volume.rebuild_copies(|_| ControlFlow::Break(())).unwrap();
+    assert_eq!(broken_off, 0);
+    assert_eq!(pool.states("b"), [LegState::Current, LegState::Rebuilding]);
+    let mut next = 3;
+    let rebuilt = volume.rebuild_copies(|_| {
+        commit(&volume, next);
+        next += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(rebuilt.unwrap(), 1);
+    assert_eq!(pool.states("b"), [LegState::Current; 2]);
+    commit(&volume, 100);
+    drop(volume);
+    fs::remove_file(pool.path("a")).unwrap();
+    assert_eq!(byte(&pool.open("b")), 100);
+}
+
+#[test]
+fn only_what_was_lost_is_replaced_and_never_the_last() {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    let copies = volume.copies().unwrap();
+    let refused = volume.replace_copy(copies[1].uuid, &pool.path("c"), false);
+    assert!(
+        matches!(refused, Err(VolumeError::Copies { .. })),
+        "{refused:?}"
+    );
+    assert!(!pool.path("c").exists());
+    // Something else is written over both labels: the last one stays.
+    pool.put_back("b", &[0; 8192]);
+    let len = fs::metadata(pool.path("b")).unwrap().len();
+    let file = fs::File::options()
+        .write(true)
+        .open(pool.path("b"))
+        .unwrap();
+    file.set_len(len - 4096).unwrap();
+    file.set_len(len).unwrap();
+    volume.check_copies().unwrap();
+    assert_eq!(pool.states("a"), [LegState::Current, LegState::Failed]);
+    pool.put_back("a", &[0; 4096]);
+    commit(&volume, 1);
+    let new = volume
+        .replace_copy(copies[1].uuid, &pool.path("c"), false)
+        .unwrap();
+    assert_eq!(
+        volume
+            .rebuild_copies(|_| ControlFlow::Continue(()))
+            .unwrap(),
+        1
+    );
+    assert_eq!(volume.copies().unwrap()[1].uuid, new);
+    drop(volume);
+    fs::remove_file(pool.path("a")).unwrap();
+    assert_eq!(byte(&pool.open("c")), 1);
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let pool = Pool::new();
+    drop(pool.open("a"));
+    let more = pool.0.spec("c", 32 * MIB);
+    let refused = Volume::grow(&[&pool.path("a")], &more, CAREFUL);
+    assert!(matches!(refused, Err(VolumeError::Copies { .. })));
+}
