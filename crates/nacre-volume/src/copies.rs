@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, LegFacts, LegRegistry, LegState, Media,
-    MediaFailed, Mirror, MirrorCounts, NewLeg, RebuildProgress,
+    Access, AddressRange, DeviceIdentity, LegFacts, LegState, Media, MediaFailed, Mirror,
+    MirrorCounts, NewLeg, RebuildProgress,
 };
 use nacre_runtime::Trust;
 use nacre_types::Uuid;
@@ -15,9 +15,10 @@ use nacre_types::Uuid;
 use crate::create::{DeviceSpec, Taken, table_entry};
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
+use crate::labels::{Labels, find_copy, newest_of, write_as};
 use crate::layout::DATA_START;
-use crate::lock::{Presence, enter, is_held};
-use crate::member::{Member, Members, places, trust_of};
+use crate::member::{Member, Members, trust_of};
+use crate::presence::{Presence, enter, is_held};
 use crate::volume::{Part, Segment, Volume};
 
 /// What is known of one copy of a pool.
@@ -35,136 +36,6 @@ pub struct CopyInfo {
     pub state: LegState,
     /// Whether it was found.
     pub present: bool,
-}
-
-/// Knows the labels of a pool's devices.
-pub(crate) struct Labels {
-    pool: Uuid,
-    trust: Trust,
-    folder: Option<PathBuf>,
-    devices: Mutex<Vec<(Uuid, Arc<Device>)>>,
-}
-
-impl Labels {
-    /// Of a pool with these devices, at least one.
-    pub fn new(pool: Uuid, trust: Trust, parts: &[Part]) -> Self {
-        let first = parts.first().map(|part| part.device.real_path());
-        let known = parts
-            .iter()
-            .map(|part| (part.uuid, Arc::clone(&part.device)));
-        Self {
-            pool,
-            trust,
-            folder: first.as_deref().and_then(Path::parent).map(Path::to_owned),
-            devices: Mutex::new(known.collect()),
-        }
-    }
-
-    /// Devices that this process has.
-    pub fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
-        let known = self.devices.lock();
-        known.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The newest label among devices that this process knows.
-    pub fn newest(&self) -> Option<LabelInfo> {
-        let known = self.known();
-        newest_of(self.pool, known.iter().map(|(_, device)| device))
-    }
-
-    /// A device of the pool; it is looked for if this process has not had it yet.
-    pub fn device(&self, uuid: Uuid) -> Option<Arc<Device>> {
-        let known = self.known().into_iter().find(|(known, _)| *known == uuid);
-        known.map_or_else(|| self.open(uuid.0), |(_, device)| Some(device))
-    }
-
-    pub fn add(&self, uuid: Uuid, device: &Arc<Device>) {
-        let known = self.devices.lock();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        known.push((uuid, Arc::clone(device)));
-    }
-}
-
-impl LegRegistry for Labels {
-    fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>> {
-        let table = self.newest()?;
-        let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
-        let found = find_copy(self.pool, entry, self.folder.as_deref(), self.trust)?;
-        // Nobody else can have it: it carries the pool's label.
-        enter(&found.device, Presence::Member).ok()?;
-        self.add(entry.uuid, &found.device);
-        Some(found.device)
-    }
-
-    #[cfg(feature = "explore")]
-    fn mapped(&self, device: &Device, windows: [&Media; 2]) {
-        for window in windows {
-            crate::tap::watch(device.path(), window);
-        }
-    }
-
-    fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
-        let mut table = self.newest().ok_or(MediaFailed)?;
-        for entry in &mut table.devices {
-            if let Some(leg) = legs.iter().find(|leg| leg.id == entry.uuid.0) {
-                entry.state = Some(leg.state);
-            }
-        }
-        table.sequence += 1;
-        let stored_to = legs.iter().filter(|leg| leg.state.is_stored_to());
-        let devices = stored_to.filter_map(|leg| Some((leg, leg.device.as_ref()?)));
-        let mut current = 0;
-        for (leg, device) in devices {
-            let done = write_as(&table, Uuid(leg.id), device);
-            current += usize::from(done.is_ok() && leg.state == LegState::Current);
-        }
-        // One that did not take it has failed, and will be found out.
-        match current {
-            0 => Err(MediaFailed),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The newest label of the pool on some devices.
-fn newest_of<'a>(pool: Uuid, devices: impl Iterator<Item = &'a Arc<Device>>) -> Option<LabelInfo> {
-    devices
-        .filter_map(|device| label::read(device).ok())
-        .filter(|label| label.pool == pool)
-        .max_by_key(|label| label.sequence)
-}
-
-/// The device of an entry of the pool's table, wherever it is now.
-pub(crate) fn find_copy(
-    pool: Uuid,
-    entry: &LabelDevice,
-    folder: Option<&Path>,
-    trust: Trust,
-) -> Option<Member> {
-    places(entry, folder).find_map(|path| {
-        let member = Member::found(&path, Access::ReadWrite, trust).ok()?;
-        (member.uuid() == entry.uuid && member.label.pool == pool).then_some(member)
-    })
-}
-
-/// Gives a device the label of its place in a table.
-pub(crate) fn write_as(
-    table: &LabelInfo,
-    uuid: Uuid,
-    device: &Arc<Device>,
-) -> Result<(), VolumeError> {
-    let Some(index) = table.devices.iter().position(|entry| entry.uuid == uuid) else {
-        return Ok(());
-    };
-    let own = label::read(device);
-    let granularity = own.map(|label| label.granularity).unwrap_or_default();
-    let label = LabelInfo {
-        index,
-        intact: true,
-        granularity,
-        ..table.clone()
-    };
-    label::write(device, &label)
 }
 
 /// Takes possession of a device that is to have so much data; a file may be made for it.
@@ -270,7 +141,7 @@ impl Volume {
         let window = DATA_START..DATA_START + data;
         let mirror = Mirror::new(table.pool.0, window, writable, &legs)?;
         let mirror = mirror.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
-        mirror.set_registry(Arc::new(Labels::new(table.pool, trust, parts)));
+        mirror.set_registry(Arc::new(Labels::new(table.pool, trust, Part::known(parts))));
         let media = Media::mirrored(mirror, AddressRange::reserve(data)?)?;
         let head = Segment {
             media,

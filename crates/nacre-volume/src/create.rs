@@ -13,8 +13,8 @@ use nacre_types::Uuid;
 use crate::error::VolumeError;
 use crate::label::{self, Gone, LabelDevice, LabelInfo};
 use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
-use crate::lock::{Presence, enter};
 use crate::placement::{Arrangement, Stripe};
+use crate::presence::{Presence, enter};
 use crate::stay::Stay;
 use crate::volume::{Part, Volume};
 

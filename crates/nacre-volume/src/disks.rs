@@ -10,14 +10,15 @@ use nacre_runtime::Trust;
 use nacre_types::{DeviceOffset, Uuid};
 
 use crate::cache::{Cache, Wish};
-use crate::copies::{CopyInfo, Labels, find_copy, take_copy, write_as};
+use crate::copies::{CopyInfo, take_copy};
 use crate::create::table_entry;
 use crate::disk::{Leg, LegsDisk};
 use crate::error::VolumeError;
 use crate::label::{LabelDevice, LabelInfo};
+use crate::labels::{Labels, find_copy, write_as};
 use crate::layout::DATA_START;
-use crate::lock::{Presence, enter};
 use crate::member::trust_of;
+use crate::presence::{Presence, enter};
 use crate::segment::Role;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
@@ -44,7 +45,7 @@ impl Volume {
         let head = current.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
         let data = table.devices[0].data;
         let writable = head.device.access() == Access::ReadWrite;
-        let labels = Labels::new(table.pool, trust, parts);
+        let labels = Labels::new(table.pool, trust, Part::known(parts));
         let legs = LegsDisk::new(table, labels, damaged, writable);
         let wish = Wish {
             journal: table.journal,
@@ -147,8 +148,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Puts a disk into the place of one that was lost. Before any other label names it, its journal
-    /// has nothing that counts, and its label says that it lacks everything.
+    /// Puts a disk into the place of one that was lost. Before any other label names it, its
+    /// journal has nothing that counts, and its label says that it lacks everything.
     fn add_disk(
         &self,
         legs: &LegsDisk,

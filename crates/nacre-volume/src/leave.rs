@@ -166,7 +166,7 @@ impl Volume {
         for member in found.members.iter().filter(is_there) {
             let entry = table.devices.iter().find(|it| it.uuid == member.uuid());
             if entry.is_some_and(|it| it.state.is_some_and(LegState::is_stored_to)) {
-                crate::copies::write_as(&table, member.uuid(), &member.device)?;
+                crate::labels::write_as(&table, member.uuid(), &member.device)?;
             }
         }
         let removed = found.members.iter().find(|it| it.place == Some(index));

@@ -20,12 +20,14 @@ mod disks;
 mod error;
 mod grow;
 mod label;
+mod labels;
 mod layout;
 mod leave;
 mod lock;
 mod member;
 mod open;
 mod placement;
+mod presence;
 mod scrub;
 mod segment;
 mod stay;
@@ -40,7 +42,7 @@ pub use create::{Caching, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::{LEAST_ROOM, MAX_DEVICES};
-pub use lock::{PoolLock, Presence};
+pub use lock::PoolLock;
 pub use nacre_media::fault::install_handler;
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
@@ -49,6 +51,7 @@ pub use nacre_media::{
     RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
+pub use presence::Presence;
 pub use scrub::{Difference, ScrubbedSpan};
 pub use stay::Stay;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

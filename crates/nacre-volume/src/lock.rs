@@ -1,14 +1,14 @@
-//! Locks on a pool that the kernel releases when their holder dies: one for the moment, to come in
-//! or go out, and the presence of whoever has come in.
+//! Locks on a pool that the kernel releases when their holder dies: to come in or go out.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use nacre_media::{Device, Hold};
+use nacre_media::Device;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::error::VolumeError;
+use crate::presence::{Presence, enter, release};
 use crate::volume::Volume;
 
 /// A held lock on a pool (`flock` on its first device, or on all that hold the same), released on
@@ -16,22 +16,6 @@ use crate::volume::Volume;
 /// memory has nobody to lock out.
 #[derive(Debug)]
 pub struct PoolLock(Vec<OwnedFd>);
-
-/// What somebody is to the others who have the pool open. It lasts until the last process that has
-/// the volume mapped, this one or a child forked from it, ends or unmaps it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Presence {
-    /// The only one. Needs a volume that is open for writing.
-    Alone,
-    /// One of the processes that change the pool together.
-    Member,
-    /// Reads while nobody changes the pool.
-    Reader,
-}
-
-/// Subjects of holds on each device.
-const MEMBERS: u32 = 0;
-const READERS: u32 = 1;
 
 impl Volume {
     /// Becomes present, or changes from one presence to another; on all devices, so that they
@@ -53,8 +37,7 @@ impl Volume {
     /// Is present no longer. Children that were forked since then are not either.
     pub fn leave(&self) -> Result<(), VolumeError> {
         for device in self.all_devices() {
-            device.release(MEMBERS)?;
-            device.release(READERS)?;
+            release(&device)?;
         }
         Ok(())
     }
@@ -112,26 +95,6 @@ impl Volume {
 fn by_number(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
     devices.sort_by_key(|device| device.identity().numbers());
     devices
-}
-
-/// Whether somebody else is present on a device.
-pub(crate) fn is_held(device: &Device) -> Result<bool, VolumeError> {
-    Ok(device.is_held_by_others(MEMBERS)? || device.is_held_by_others(READERS)?)
-}
-
-/// [`Volume::enter`] on one device.
-pub(crate) fn enter(device: &Device, presence: Presence) -> Result<bool, VolumeError> {
-    Ok(match presence {
-        Presence::Alone => {
-            device.hold(MEMBERS, Hold::Exclusive)? && !device.is_held_by_others(READERS)?
-        }
-        Presence::Member => device.hold(MEMBERS, Hold::Shared)?,
-        Presence::Reader => {
-            device.hold(READERS, Hold::Shared)?
-                && device.release(MEMBERS).map(|()| true)?
-                && !device.is_held_by_others(MEMBERS)?
-        }
-    })
 }
 
 /// Locks through a descriptor of its own, which no fork before this shares.

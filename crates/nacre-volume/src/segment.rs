@@ -48,6 +48,16 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Devices by their identities.
+    pub fn known(parts: &[Part]) -> Vec<(Uuid, Arc<Device>)> {
+        let known = parts.iter();
+        known
+            .map(|part| (part.uuid, Arc::clone(&part.device)))
+            .collect()
+    }
+}
+
+impl Part {
     /// The disk behind the image, of a device of this kind.
     pub fn cache(&self, kind: DeviceKind) -> Result<Option<Cache>, VolumeError> {
         let wish = Wish {

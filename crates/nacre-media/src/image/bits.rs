@@ -217,8 +217,7 @@ impl BitSet {
             .zip(top.all())
             .flat_map(|(over, word)| bits(word, over));
         let mut places = above.flat_map(|above| bits(&middle.all()[above as usize], above));
-        let mut goes_on = |place: u64| found(place as usize, lowest.word(place as usize));
-        places.all(|place| goes_on(place));
+        places.all(|place| found(place as usize, lowest.word(place as usize)));
     }
 
     /// Adds the bits of a mask in a word; answers how many were new.

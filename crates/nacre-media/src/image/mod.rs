@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nacre_types::{DeviceOffset, UNIT_SIZE, site};
+use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{fstat, ftruncate};
 use rustix::mm::munmap;
 
@@ -569,7 +569,7 @@ impl Image {
     /// Units that were free are being used for something new from now on. (C11)
     pub fn note_taken(&self, at: u64, len: u64) {
         let _entered = self.enter_gate();
-        if !site::check(self.head().blind.load(Ordering::SeqCst) == 0) {
+        if self.head().blind.load(Ordering::SeqCst) != 0 {
             return;
         }
         let set = self.head().current.load(Ordering::SeqCst) as usize & 1;

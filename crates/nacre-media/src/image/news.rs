@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use nacre_types::{UNIT_SIZE, site};
+use nacre_types::UNIT_SIZE;
 
 use super::{GRANULE, Image};
 
@@ -94,20 +94,14 @@ impl Image {
         let current = head.current.load(SeqCst) as usize & 1;
         self.freed[1 - current].each_range(|range| {
             self.freed[current].insert(range.clone());
-            if site::step() {
-                self.new.clear_all(range);
-            }
+            self.new.clear_all(range);
         });
         head.settled.store(1, SeqCst);
     }
 
     /// The version that is taken has what went home ahead of it.
     pub(super) fn end_newness_ahead(&self) {
-        self.ahead.each_range(|range| {
-            if site::step() {
-                self.new.clear_all(range);
-            }
-        });
+        self.ahead.each_range(|range| _ = self.new.clear_all(range));
         self.ahead.clear();
     }
 
@@ -281,6 +275,9 @@ impl Image {
         if has_old || !self.passes.load(Relaxed) {
             let _ = committer.commit();
         }
-        while self.passes.load(Relaxed) && is_full() && committer.make_room().is_ok() {}
+        let mut goes_on = self.passes.load(Relaxed);
+        while goes_on && is_full() {
+            goes_on = committer.make_room().is_ok();
+        }
     }
 }

@@ -23,8 +23,8 @@ use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
-use crate::copies::{Labels, write_as};
 use crate::label::{self, LabelInfo};
+use crate::labels::{Labels, write_as};
 #[cfg(feature = "explore")]
 use crate::tap::{self, DiskEvent};
 
