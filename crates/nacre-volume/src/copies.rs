@@ -13,6 +13,7 @@ use nacre_runtime::Trust;
 use nacre_types::Uuid;
 
 use crate::create::{DeviceSpec, Taken, table_entry};
+use crate::disk::LabelKeeper;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::DATA_START;
@@ -59,29 +60,37 @@ impl Labels {
             devices: Mutex::new(known.collect()),
         }
     }
+}
 
-    /// Devices that this process has.
-    pub fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
+impl LabelKeeper for Labels {
+    fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
         let known = self.devices.lock();
         known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The newest label among devices that this process knows.
-    pub fn newest(&self) -> Option<LabelInfo> {
+    fn newest(&self) -> Option<LabelInfo> {
         let known = self.known();
         newest_of(self.pool, known.iter().map(|(_, device)| device))
     }
 
-    /// A device of the pool; it is looked for if this process has not had it yet.
-    pub fn device(&self, uuid: Uuid) -> Option<Arc<Device>> {
+    fn device(&self, uuid: Uuid) -> Option<Arc<Device>> {
         let known = self.known().into_iter().find(|(known, _)| *known == uuid);
         known.map_or_else(|| self.open(uuid.0), |(_, device)| Some(device))
     }
 
-    pub fn add(&self, uuid: Uuid, device: &Arc<Device>) {
+    fn add(&self, uuid: Uuid, device: &Arc<Device>) {
         let known = self.devices.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
         known.push((uuid, Arc::clone(device)));
+    }
+
+    fn write(
+        &self,
+        table: &LabelInfo,
+        uuid: Uuid,
+        device: &Arc<Device>,
+    ) -> Result<(), VolumeError> {
+        write_as(table, uuid, device)
     }
 }
 

@@ -45,7 +45,7 @@ impl Volume {
         let data = table.devices[0].data;
         let writable = head.device.access() == Access::ReadWrite;
         let labels = Labels::new(table.pool, trust, parts);
-        let legs = LegsDisk::new(table, labels, damaged, writable);
+        let legs = LegsDisk::new(table, Box::new(labels), damaged, writable);
         let wish = Wish {
             journal: table.journal,
             room: table.cache,
@@ -147,8 +147,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Puts a disk into the place of one that was lost. Before any other label names it, its journal
-    /// has nothing that counts, and its label says that it lacks everything.
+    /// Puts a disk into the place of one that was lost. Before any other label names it, its
+    /// journal has nothing that counts, and its label says that it lacks everything.
     fn add_disk(
         &self,
         legs: &LegsDisk,

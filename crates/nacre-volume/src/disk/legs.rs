@@ -23,7 +23,7 @@ use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
-use crate::copies::{Labels, write_as};
+use crate::error::VolumeError;
 use crate::label::{self, LabelInfo};
 #[cfg(feature = "explore")]
 use crate::tap::{self, DiskEvent};
@@ -32,6 +32,21 @@ use crate::tap::{self, DiskEvent};
 const LOST_BITS: u32 = 16;
 /// Readers change disks at multiples of this.
 const TURN: u64 = 1 << 20;
+
+/// Who knows the devices of a pool and their labels.
+pub(crate) trait LabelKeeper: Send + Sync {
+    /// Devices that this process has.
+    fn known(&self) -> Vec<(Uuid, Arc<Device>)>;
+    /// The newest label of these.
+    fn newest(&self) -> Option<LabelInfo>;
+    /// A device of the pool; it is looked for if this process has not had it yet.
+    fn device(&self, uuid: Uuid) -> Option<Arc<Device>>;
+    /// Keeps a device that is new.
+    fn add(&self, uuid: Uuid, device: &Arc<Device>);
+    /// Gives a device the label of its place in a table.
+    fn write(&self, table: &LabelInfo, uuid: Uuid, device: &Arc<Device>)
+    -> Result<(), VolumeError>;
+}
 
 /// One of the disks.
 #[derive(Debug)]
@@ -68,7 +83,7 @@ pub(crate) struct LegsDisk {
     /// The word, while there is no image.
     own: AtomicU64,
     shared: OnceLock<SharedLegs>,
-    labels: Labels,
+    labels: Box<dyn LabelKeeper>,
     writable: bool,
 }
 
@@ -156,7 +171,12 @@ fn is_of_memory(error: &io::Error) -> bool {
 
 impl LegsDisk {
     /// Of a pool with this table, whose devices that are there are these.
-    pub fn new(table: &LabelInfo, labels: Labels, damaged: &[Uuid], writable: bool) -> Self {
+    pub fn new(
+        table: &LabelInfo,
+        labels: Box<dyn LabelKeeper>,
+        damaged: &[Uuid],
+        writable: bool,
+    ) -> Self {
         let known = labels.known();
         let leg = |uuid: Uuid| {
             let (_, device) = known.iter().find(|(known, _)| *known == uuid)?;
@@ -318,7 +338,7 @@ impl LegsDisk {
             let Some(device) = self.device_to_write(entry.uuid, state) else {
                 continue;
             };
-            match write_as(&table, entry.uuid, &device) {
+            match self.labels.write(&table, entry.uuid, &device) {
                 Ok(()) => current += usize::from(state == LegState::Current),
                 Err(_) => bad.push(entry.uuid),
             }
@@ -485,8 +505,8 @@ impl LegsDisk {
         Ok(table)
     }
 
-    pub fn labels(&self) -> &Labels {
-        &self.labels
+    pub fn labels(&self) -> &dyn LabelKeeper {
+        &*self.labels
     }
 
     /// Loses disks whose labels are not theirs any more: something else was written over them.
