@@ -13,7 +13,7 @@ use nacre_runtime::Trust;
 use nacre_types::Uuid;
 
 use crate::create::{DeviceSpec, Taken, table_entry};
-use crate::disk::LabelKeeper;
+use crate::disk::DeviceLabels;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::DATA_START;
@@ -62,7 +62,7 @@ impl Labels {
     }
 }
 
-impl LabelKeeper for Labels {
+impl DeviceLabels for Labels {
     fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
         let known = self.devices.lock();
         known.unwrap_or_else(PoisonError::into_inner).clone()

@@ -34,7 +34,7 @@ const LOST_BITS: u32 = 16;
 const TURN: u64 = 1 << 20;
 
 /// Who knows the devices of a pool and their labels.
-pub(crate) trait LabelKeeper: Send + Sync {
+pub(crate) trait DeviceLabels: Send + Sync {
     /// Devices that this process has.
     fn known(&self) -> Vec<(Uuid, Arc<Device>)>;
     /// The newest label of these.
@@ -83,7 +83,7 @@ pub(crate) struct LegsDisk {
     /// The word, while there is no image.
     own: AtomicU64,
     shared: OnceLock<SharedLegs>,
-    labels: Box<dyn LabelKeeper>,
+    labels: Box<dyn DeviceLabels>,
     writable: bool,
 }
 
@@ -173,7 +173,7 @@ impl LegsDisk {
     /// Of a pool with this table, whose devices that are there are these.
     pub fn new(
         table: &LabelInfo,
-        labels: Box<dyn LabelKeeper>,
+        labels: Box<dyn DeviceLabels>,
         damaged: &[Uuid],
         writable: bool,
     ) -> Self {
@@ -505,7 +505,7 @@ impl LegsDisk {
         Ok(table)
     }
 
-    pub fn labels(&self) -> &dyn LabelKeeper {
+    pub fn labels(&self) -> &dyn DeviceLabels {
         &*self.labels
     }
 

@@ -15,7 +15,7 @@ use nacre_types::site;
 #[cfg(feature = "explore")]
 use crate::tap::{self, DiskEvent};
 use file::FileDisk;
-pub(crate) use legs::{LabelKeeper, Leg, LegsDisk};
+pub(crate) use legs::{DeviceLabels, Leg, LegsDisk};
 use mapped::MappedDisk;
 
 /// From so many bytes on, what is new goes home before the record: a second wait then costs less
