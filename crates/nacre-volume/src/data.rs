@@ -155,12 +155,12 @@ impl Volume {
     }
 
     /// As [`Volume::read_user`], of a pool with copies, whose bytes are in no [`CheckedSlice`].
-    /// `false`: it has no copies, or it failed.
+    /// `None`: it has no copies, or it failed.
     #[cold]
     #[inline(never)]
-    pub fn read_copies(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> bool {
+    pub fn read_copies(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
         let (segment, at, _) = self.find(at);
-        matches!(segment.media.read_mirrored(at, to), Some(Ok(())))
+        segment.media.read_mirrored(at, to)?.ok()
     }
 
     /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A

@@ -78,8 +78,11 @@ impl Change<'_> {
                 run = File::translate(store, id, mapping_epoch, pages)?.run();
             }
             let (own, others) = self.split_shared(run.from(at.page()));
+            if !own.entry.is_written() || others {
+                break;
+            }
             let (own, moves) = self.split_moving(own, at, from.len() - done);
-            if !own.entry.is_written() || others || moves {
+            if moves {
                 break;
             }
             let room = own.count * UNIT_SIZE - at.in_page();
@@ -142,28 +145,30 @@ impl Change<'_> {
         let (page, end) = pages_from(at, from.len());
         let leaf = self.known_leaf(page, &mut waiting.words)?;
         let found = self.file.map.run_in(leaf, page, end)?;
-        let (old, others) = self.split_shared(found);
-        let (old, moves) = self.split_moving(old, at, from.len());
-        let spare = moves.then(|| self.take_spare(old.count)).flatten();
+        let (mut old, others) = self.split_shared(found);
         let fits = |count: u64| {
             let room = count * UNIT_SIZE - at.in_page();
             from.slice(0..room.min(from.len() as u64) as usize)
         };
-        if old.entry.is_written() && !others && spare.is_none() {
-            let bytes = fits(old.count);
-            let stored = self.store_bytes(old.entry.unit(), at, bytes)?;
-            let before = waiting.bytes.get_or_insert(Unfenced::nothing());
-            before.join(stored);
-            return Ok(bytes.len());
+        if old.entry.is_written() && !others {
+            let (own, moves) = self.split_moving(old, at, from.len());
+            if !moves {
+                let bytes = fits(own.count);
+                let stored = self.store_bytes(own.entry.unit(), at, bytes)?;
+                let before = waiting.bytes.get_or_insert(Unfenced::nothing());
+                before.join(stored);
+                return Ok(bytes.len());
+            }
+            old = own;
         }
         let reserved = old.entry.is_unwritten();
-        let units = match spare {
-            Some(units) => units,
-            None if reserved => Run {
+        let units = if reserved {
+            Run {
                 start: old.entry.unit(),
                 count: old.count,
-            },
-            None => self.take(old.count)?,
+            }
+        } else {
+            self.take(old.count)?
         };
         let old = PageRun {
             count: units.count,
@@ -189,8 +194,8 @@ impl Change<'_> {
         Ok(bytes.len())
     }
 
-    /// The first pages of a run that are treated alike by a write of `len` bytes at `at`, and
-    /// whether they had better get other units than be overwritten (D75).
+    /// The first pages of a written run that are treated alike by a write of `len` bytes at `at`,
+    /// and whether they had better get other units than be overwritten (D75).
     #[inline]
     fn split_moving(&self, run: PageRun, at: FileOffset, len: usize) -> (PageRun, bool) {
         match self.file.store.volume().is_special() {
@@ -203,7 +208,7 @@ impl Change<'_> {
     #[inline(never)]
     fn split_moving_on_disk(&self, run: PageRun, at: FileOffset, len: usize) -> (PageRun, bool) {
         let (store, whole) = (self.file.store, len as u64 / UNIT_SIZE);
-        let may_move = store.volume().is_crowded() && run.entry.is_written() && !self.is_mapped();
+        let may_move = store.volume().is_crowded() && !self.is_mapped() && self.has_spare_units();
         if !may_move || at.in_page() != 0 || whole == 0 {
             return (run, false);
         }
@@ -212,12 +217,9 @@ impl Change<'_> {
         (PageRun { count, ..run }, moves)
     }
 
-    /// Takes units that nobody needs soon.
-    #[cold]
-    fn take_spare(&self, want: u64) -> Option<Run> {
+    fn has_spare_units(&self) -> bool {
         let store = self.file.store;
-        let has_some = store.allocator().free_units() > store.units / SPARE_SHARE;
-        has_some.then(|| self.take(want).ok()).flatten()
+        store.allocator().free_units() > store.units / SPARE_SHARE
     }
 
     /// Where a write ended within the last page of a run, the next one may go on.
