@@ -88,7 +88,20 @@ fn now_home(image: &Image, next: At) {
         .store(next.number, SeqCst);
 }
 
-/// Whoever dies between two of these stores leaves a position that the disk alone knows.
+/// What the word says while the disk alone knows where the journal is. After a failure any number of
+/// steps may have reached the disk.
+const MANY_STEPS: u64 = 1;
+/// As [`MANY_STEPS`], while one record or header is under way: whoever writes it may die.
+const ONE_STEP: u64 = 2;
+
+/// A record or a header is under way, until [`set_position`].
+fn begin_step(image: &Image) {
+    let unknown = image.word(ImageWord::JournalUnknown, 0);
+    // What is less known stays so.
+    let _ = unknown.compare_exchange(0, ONE_STEP, SeqCst, SeqCst);
+}
+
+/// Notes where the journal is now.
 fn set_position(image: &Image, position: Position) {
     let Position {
         turn,
@@ -98,15 +111,14 @@ fn set_position(image: &Image, position: Position) {
         past,
         home: _,
     } = position;
-    let unknown = image.word(ImageWord::JournalUnknown, 0);
-    unknown.store(1, SeqCst);
+    begin_step(image);
     for (skip, value) in [turn, first, next, end].into_iter().enumerate() {
         image.word(ImageWord::Journal, skip).store(value, SeqCst);
     }
     // With its number, so that the two always belong together.
     let past = next << 32 | u64::from(past);
     image.word(ImageWord::JournalPast, 0).store(past, SeqCst);
-    unknown.store(0, SeqCst);
+    image.word(ImageWord::JournalUnknown, 0).store(0, SeqCst);
 }
 
 /// The newest record that is known for sure: its number and checksum belong together.
@@ -121,6 +133,7 @@ fn surely_written(image: &Image) -> Position {
 }
 
 fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), JournalError> {
+    begin_step(image);
     let bytes = journal.checkpoint()?;
     set_position(image, journal.position());
     // What gathers is written in whole units.
@@ -282,10 +295,12 @@ impl Volume {
             .open_journal(self.uuid())
             .map_err(|why| cache.failed(why))?;
         let (found, known) = (journal.position(), surely_written(image));
-        let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
         // Whoever writes a record or a header may die before it notes that. After failures more of
         // them may have reached the disk.
-        let most = if unknown { u64::MAX / 2 } else { 1 };
+        let most = match image.word(ImageWord::JournalUnknown, 0).load(SeqCst) {
+            MANY_STEPS => u64::MAX / 2,
+            _ => 1,
+        };
         let is_of_disk =
             journal.goes_on_from(known, most) && found.turn.wrapping_sub(known.turn) <= most;
         if is_of_disk {
@@ -449,7 +464,8 @@ impl Volume {
         cache.buffers.put(version.journaled.into_buffer());
         written.map(drop).map_err(|why| {
             image.not_written();
-            image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
+            let unknown = image.word(ImageWord::JournalUnknown, 0);
+            unknown.store(MANY_STEPS, SeqCst);
             image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
             cache.failed(why)
         })
@@ -464,9 +480,11 @@ impl Volume {
     ) -> Result<At, JournalError> {
         let mut journal = self.resume(cache, image, home)?;
         let before = journal.room();
+        begin_step(image);
         match journal.append(draft) {
             Err(JournalError::Full) => {
                 bring_home(&mut journal, image)?;
+                begin_step(image);
                 journal.append(draft)?;
             }
             other => other?,
@@ -491,7 +509,7 @@ impl Volume {
     ) -> Result<Journal<&'c DeviceDisk>, JournalError> {
         // Who died meanwhile may not have said how far it got.
         let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
-        if unknown || home.number == 0 {
+        if unknown {
             return cache.open_journal(self.uuid());
         }
         let place = (cache.at, cache.len);
