@@ -88,8 +88,8 @@ fn now_home(image: &Image, next: At) {
         .store(next.number, SeqCst);
 }
 
-/// What the word says while the disk alone knows where the journal is. After a failure any number of
-/// steps may have reached the disk.
+/// What the word says while the disk alone knows where the journal is: after a failure, when any
+/// number of steps may have reached it.
 const MANY_STEPS: u64 = 1;
 /// As [`MANY_STEPS`], while one record or header is under way: whoever writes it may die.
 const ONE_STEP: u64 = 2;
