@@ -291,9 +291,7 @@ impl Mount {
             ));
         }
         if commits && let Err(error) = fs.store().commit_now() {
-            warn(&format!(
-                "{pool}: what is in memory cannot be written to the disk: {error}"
-            ));
+            upkeep::tell_unwritten(&self.pool, &error);
         }
     }
 

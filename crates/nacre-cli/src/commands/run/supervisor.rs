@@ -5,6 +5,7 @@
 //! supervisor only must not die of them. Signals sent to the supervisor alone are passed on.
 
 use crate::attached::Attached;
+use crate::commands::upkeep::tell_unwritten;
 use crate::failure::{Failure, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -114,10 +115,7 @@ impl<'a> Commits<'a> {
         }
         self.last = Instant::now();
         if let Err(error) = self.pool.fs.store().commit_now() {
-            eprintln!(
-                "nacre: {}: what is in memory cannot be written to the disk: {error}",
-                self.pool.path.display()
-            );
+            tell_unwritten(&self.pool.path, &error);
         }
     }
 }

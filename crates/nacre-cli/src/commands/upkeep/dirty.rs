@@ -1,9 +1,11 @@
 //! Whoever stays beside the programs gives a disk what they have stored, before they must.
 
+use std::io::{Write, stderr};
 use std::path::Path;
 use std::time::Duration;
 
 use nacre_fs::Fs;
+use nacre_store::StoreError;
 
 use super::End;
 
@@ -14,6 +16,15 @@ const BUSY: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(100);
 /// Once a disk takes nothing, until it is tried again.
 const FAILED: Duration = Duration::from_secs(1);
+
+/// Says that a disk did not take what it should, if anybody hears it.
+pub fn tell_unwritten(pool: &Path, error: &StoreError) {
+    let pool = pool.display();
+    let _nobody_hears = writeln!(
+        stderr(),
+        "nacre: {pool}: what is in memory cannot be written to the disk: {error}"
+    );
+}
 
 /// What is stored again and again waits for the next version.
 fn pause_after(gone: u64) -> Duration {
@@ -38,10 +49,7 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
         pause = match done {
             Some(Err(error)) => {
                 if !told {
-                    eprintln!(
-                        "nacre: {}: what is in memory cannot be written to the disk: {error}",
-                        path.display()
-                    );
+                    tell_unwritten(path, &error);
                 }
                 told = true;
                 FAILED

@@ -4,6 +4,8 @@ mod cold;
 mod dirty;
 mod scrub;
 
+pub use dirty::tell_unwritten;
+
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
