@@ -305,7 +305,9 @@ impl Store {
     /// of several by their stamps. Returns how many there were.
     pub(crate) fn replay_lanes(&self) -> Result<usize> {
         // Who reads a tail in memory need not find it after the next crash.
-        self.settle_tails()?;
+        if !self.volume.is_untouched() {
+            self.settle_tails()?;
+        }
         let mut replayed = 0;
         for _ in 0..MOST_WAITING * self.lane_count() {
             let Some(index) = self.first_to_replay()? else {

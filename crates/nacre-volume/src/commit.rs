@@ -652,6 +652,14 @@ impl Volume {
         self.cached().is_none_or(|(_, image)| image.is_clean())
     }
 
+    /// Whether memory shows what the disk has: nothing was stored to the image since it was made.
+    pub fn is_untouched(&self) -> bool {
+        let untouched = |(_, image): (&Cache, &Image)| {
+            image.is_clean() && image.word(ImageWord::Begun, 0).load(SeqCst) == 0
+        };
+        self.cached().is_some_and(untouched)
+    }
+
     /// What is known of the cache; `None` without one.
     pub fn cache_info(&self) -> Option<CacheInfo> {
         let (cache, image) = self.cached()?;

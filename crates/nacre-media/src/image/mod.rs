@@ -125,10 +125,12 @@ pub enum ImageWord {
     Home,
     /// Checksum of the newest record of the journal.
     JournalPast,
-    /// Number of the first record that may have to go home; 0: nobody knows (C13).
+    /// Number of the first record that has not gone home; 0: nobody knows.
     HomeNext,
     /// Where it is, if its number is not 0.
     HomePlace,
+    /// Not 0: who writes to the disk, or did not end that well (C13).
+    HomeDoubt,
 }
 
 #[repr(C, align(4096))]
@@ -591,8 +593,10 @@ impl Image {
     }
 
     /// What was taken and freed so far is not known: somebody has found out again what is free.
+    /// That is what the disk has, if nothing has been stored since.
     pub fn unsettle(&self) {
-        self.head().blind.store(1, Ordering::SeqCst);
+        let blind = u64::from(!self.is_clean());
+        self.head().blind.store(blind, Ordering::SeqCst);
     }
 
     /// Copies contents that are there.

@@ -69,6 +69,15 @@ fn what_is_taken_after_another_count_of_what_is_free_is_not_new() {
 }
 
 #[test]
+fn it_is_new_if_the_disk_has_what_was_counted() {
+    let stage = stage();
+    let image = &stage.image;
+    image.unsettle();
+    store_new(image, 56..57);
+    assert_eq!(version(image, true), [56]);
+}
+
+#[test]
 fn what_went_ahead_is_clean_and_in_no_record() {
     let stage = stage();
     let image = &stage.image;
