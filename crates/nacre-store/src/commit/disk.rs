@@ -22,7 +22,7 @@ const COMMIT_EVERY: Duration = Duration::from_secs(5);
 const NEWS: u64 = if cfg!(feature = "explore") {
     4 << 10
 } else {
-    16 << 20
+    8 << 20
 };
 
 /// What media asks for.
