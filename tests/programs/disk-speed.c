@@ -2,6 +2,7 @@
 //
 //   disk-speed overwrite FOLDER COUNT PROCESSES   write 4 KiB at random, fsync
 //   disk-speed create    FOLDER COUNT PROCESSES   create, write 4 KiB, fsync, close
+//   disk-speed busy      FOLDER COUNT MIBS        write 4 KiB, fsync, wait 5 ms, while another process writes so much
 //   disk-speed raw       FILE   COUNT BYTES       the same disk without anything: O_DIRECT | O_DSYNC, in turn
 //
 // Prints microseconds for each call of one process, by the clock of all, and bytes that the device of $STAT (a file of
@@ -90,6 +91,43 @@ static double together(const char *what, const char *folder, int count, int proc
     return (now() - begin) / count;
 }
 
+static int later(const void *one, const void *other) {
+    double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+static void write_large(const char *path, int mibs) {
+    static char bytes[1 << 20];
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    must(fd >= 0, path);
+    for (int i = 0; i < mibs; i++) must(write(fd, bytes, sizeof bytes) == sizeof bytes, "write");
+}
+
+// The median of the calls that were made while the other process wrote; COUNT of them at most.
+static double busy(const char *folder, int count, int mibs) {
+    static char bytes[PAGE];
+    char small[4096], large[4096];
+    snprintf(small, sizeof small, "%s/small", folder);
+    snprintf(large, sizeof large, "%s/large", folder);
+    int fd = open(small, O_RDWR | O_CREAT, 0600);
+    must(fd >= 0 && write(fd, bytes, PAGE) == PAGE && !fsync(fd), small);
+    before = device();
+    double *each = calloc(count, sizeof *each);
+    pid_t child = fork();
+    must(child >= 0, "fork");
+    if (!child) write_large(large, mibs), _exit(0);
+    int calls = 0, status;
+    for (pid_t done = 0; !done; done = waitpid(child, &status, WNOHANG)) {
+        double begin = now();
+        must(pwrite(fd, bytes, PAGE, 0) == PAGE && !fsync(fd), "fsync");
+        if (calls < count) each[calls++] = now() - begin;
+        usleep(5000);
+    }
+    must(status == 0, "the writer failed");
+    qsort(each, calls, sizeof *each, later);
+    return each[calls / 2];
+}
+
 static double raw(const char *path, int count, int size) {
     enum { LEN = 4 << 20 };
     char *bytes = aligned_alloc(PAGE, LEN);
@@ -108,7 +146,9 @@ int main(int argc, char **arguments) {
     if (argc != 5) return 2;
     const char *what = arguments[1];
     int count = atoi(arguments[3]), number = atoi(arguments[4]);
-    double each = *what == 'r' ? raw(arguments[2], count, number) : together(what, arguments[2], count, number);
+    double each = *what == 'r'   ? raw(arguments[2], count, number)
+                  : *what == 'b' ? busy(arguments[2], count, number)
+                                 : together(what, arguments[2], count, number);
     printf("%.1f %ld\n", each, device() - before);
     return 0;
 }

@@ -42,6 +42,7 @@ def transactions(folder, mode, count):
 ROWS = {
     "write 4 KiB + fsync": (["overwrite"], 1, PAGE),
     "the same, 8 processes": (["overwrite"], 8, 8 * PAGE),
+    "write 4 KiB + fsync beside a writer of 1 GiB": (["busy"], 1024, PAGE),
     "create, write 4 KiB, fsync, close": (["create"], 1, PAGE),
     "sqlite, WAL, full": (["wal"], 1, TRANSACTION),
     "sqlite, rollback, full": (["delete"], 1, TRANSACTION),
@@ -66,7 +67,7 @@ def one_round(row, stage, calls, results):
         folder, prefix = pathlib.Path("/nacre"), []
         if place == "nacre":
             pool = stage / "pool"
-            subprocess.run([NACRE, "create", "--force", "--size", "512M", pool], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([NACRE, "create", "--force", "--size", "4G" if what[0] == "busy" else "512M", pool], check=True, stdout=subprocess.DEVNULL)
             prefix = [NACRE, "run", "--quiet", "--pool", pool, "--"]
         else:
             folder = stage / "ext4"
