@@ -67,7 +67,9 @@ def one_round(row, stage, calls, results):
         folder, prefix = pathlib.Path("/nacre"), []
         if place == "nacre":
             pool = stage / "pool"
-            subprocess.run([NACRE, "create", "--force", "--size", "4G" if what[0] == "busy" else "512M", pool], check=True, stdout=subprocess.DEVNULL)
+            bytes_of_pool = "4G" if what[0] == "busy" else "512M"
+            create = [NACRE, "create", "--force", "--size", bytes_of_pool, pool]
+            subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
             prefix = [NACRE, "run", "--quiet", "--pool", pool, "--"]
         else:
             folder = stage / "ext4"
