@@ -461,6 +461,18 @@ fn newer(first: LabelInfo, second: LabelInfo) -> LabelInfo {
     LabelInfo { intact, ..label }
 }
 
+/// Whether both copies are whole, and of this device of this pool; they may differ.
+pub(crate) fn are_of(device: &Arc<Device>, pool: Uuid, uuid: Uuid) -> bool {
+    let Ok(size) = read(device).map(|label| label.own().size) else {
+        return false;
+    };
+    let mut places = [Some(0), second_copy(size)].into_iter().flatten();
+    places.all(|at| match read_copy(device, at) {
+        Ok(Copy::Good(label)) => label.pool == pool && label.own().uuid == uuid,
+        _ => false,
+    })
+}
+
 /// Whether anything on the device looks like a label, intact or not.
 pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
     match read(device) {

@@ -83,10 +83,17 @@ impl SharedLegs {
         &self.page().states
     }
 
-    /// Does something while nobody else of all processes does.
-    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _held = self.page().labels.lock();
+    /// Does something while nobody else of all processes does. Runs `finish` first if somebody died
+    /// while doing so.
+    pub fn alone<T>(&self, finish: impl FnOnce(), work: impl FnOnce() -> T) -> T {
+        let _held = self.page().labels.lock_after(finish);
         work()
+    }
+
+    /// Does not end what it began alone.
+    #[cfg(test)]
+    pub(super) fn die_alone(&self) {
+        std::mem::forget(self.page().labels.lock());
     }
 }
 

@@ -284,8 +284,22 @@ impl LegsDisk {
     /// Does something while no other process changes labels.
     pub fn changing_labels<T>(&self, work: impl FnOnce() -> T) -> T {
         match self.shared.get() {
-            Some(shared) => shared.alone(work),
+            Some(shared) => shared.alone(|| self.finish_labels(), work),
             None => work(),
+        }
+    }
+
+    /// Writes the newest labels again: who died while it wrote them may have left half of one.
+    fn finish_labels(&self) {
+        let Some(table) = self.labels.newest() else {
+            return;
+        };
+        for entry in &table.devices {
+            let state = entry.state.unwrap_or_default();
+            if let Some(device) = self.device_to_write(entry.uuid, state) {
+                // One that does not take it is found out by who looks at labels.
+                let _ = write_as(&table, entry.uuid, &device);
+            }
         }
     }
 
@@ -489,14 +503,20 @@ impl LegsDisk {
         &self.labels
     }
 
-    /// Loses disks whose labels are not theirs any more: something else was written over them.
+    /// Whether the labels of all disks seem to be theirs. While one is written it may not seem so.
+    pub fn have_labels(&self, pool: Uuid) -> bool {
+        let devices = self.devices();
+        devices.iter().all(|(_, leg)| leg.has_label(pool))
+    }
+
+    /// Loses disks whose labels are not theirs any more: something else was written over one of the
+    /// two copies at least. Nobody else changes labels who does not ask this for it.
     pub fn check_labels(&self, pool: Uuid) -> Result<(), DiskFailed> {
-        for (_, leg) in self.devices() {
-            let ours = |label: &LabelInfo| label.pool == pool && label.own().uuid == leg.uuid;
-            if !label::read(&leg.device).is_ok_and(|label| ours(&label)) {
-                self.lose(leg.uuid);
-            }
-        }
+        self.changing_labels(|| {
+            let devices = self.devices().into_iter();
+            let strange = devices.filter(|(_, leg)| !leg.has_label(pool));
+            strange.for_each(|(_, leg)| self.lose(leg.uuid));
+        });
         self.settle_labels()
     }
 
@@ -515,6 +535,12 @@ impl Leg {
             device: Arc::clone(device),
             file: FileDisk::new(device, writable),
         }
+    }
+
+    /// Whether both copies of its label are its own. They may differ: who died may have written one
+    /// of them.
+    fn has_label(&self, pool: Uuid) -> bool {
+        label::are_of(&self.device, pool, self.uuid)
     }
 }
 
@@ -633,5 +659,35 @@ impl Disk for LegsDisk {
 impl std::fmt::Debug for LegsDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LegsDisk").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+
+    use crate::{Caching, CreateOptions, DeviceSpec, Volume};
+
+    #[test]
+    fn half_of_a_label_that_a_dead_process_left_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = |name: &str| DeviceSpec {
+            path: folder.path().join(name),
+            size: Some(32 << 20),
+        };
+        let options = CreateOptions {
+            copies: 2,
+            caching: Caching::Always,
+            ..CreateOptions::default()
+        };
+        let volume = Volume::create(&[spec("a"), spec("b")], options).unwrap();
+        let legs = volume.legs().unwrap();
+        assert!(legs.have_labels(volume.uuid()));
+        let file = fs::File::options().write(true).open(spec("b").path);
+        file.unwrap().write_all_at(&[1; 100], 2000).unwrap();
+        assert!(!legs.have_labels(volume.uuid()));
+        legs.finish_labels();
+        assert!(legs.have_labels(volume.uuid()));
     }
 }
