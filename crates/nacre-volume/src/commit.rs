@@ -324,8 +324,8 @@ impl Volume {
         if let Some(mapped) = cache.disk.mapped() {
             image.load_from(mapped.clone());
         }
-        if let Some(legs) = cache.disk.legs() {
-            image.load_from_legs(legs.clone());
+        if let Some(disks) = cache.disk.several() {
+            image.load_from_legs(disks);
         }
         self.head.media.set_image(image)?;
         self.now_has_image();

@@ -34,8 +34,8 @@ pub struct CreateOptions {
     pub force: bool,
     /// Bytes that the volume must have at least; nothing is written if it would have fewer.
     pub least: u64,
-    /// Whether a single device gets a journal: processes then use an image of it in memory, and it
-    /// receives consistent versions.
+    /// Whether the devices get a journal: processes then use an image of them in memory, and they
+    /// receive consistent versions.
     pub caching: Caching,
     /// In which sizes devices are written and read. `None`: as each of them likes it, as far as the
     /// system tells what it is.
@@ -48,7 +48,7 @@ pub struct CreateOptions {
     pub behind: usize,
 }
 
-/// Which devices get a journal.
+/// Which devices get a journal. Several do only if all are alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Caching {
     /// None.
@@ -102,10 +102,12 @@ impl Volume {
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
-        let mut journal = 0;
         if has_copies {
-            journal = wanted_journal(&parts, options)?;
+            let journal = wanted_journal(&parts, options)?;
             make_copies(&mut parts, journal, options.granularity)?;
+        } else if parts.len() > 1 && options.behind == 0 {
+            let size = usable_size(&parts[0].device);
+            crate::parts::add_journal(&mut parts, size, options)?;
         }
         let stripe = match () {
             _ if front == 1 => Stripe::None,
@@ -128,7 +130,7 @@ impl Volume {
             true => Self::of_new_copies(&parts)?,
             false => Self::assemble(pool, arrangement, &parts, &Gone::default())?,
         };
-        if let Some(cache) = volume.cache.as_ref().filter(|_| journal > 0) {
+        if let Some(cache) = volume.cache.as_ref().filter(|_| parts.len() > 1) {
             cache.format(pool)?;
         }
         taken.keep();

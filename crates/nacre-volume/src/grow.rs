@@ -8,6 +8,7 @@ use crate::create::{CreateOptions, DeviceSpec, Shared, Taken, write_labels};
 use crate::error::VolumeError;
 use crate::layout::MAX_DEVICES;
 use crate::member::Members;
+use crate::parts::join;
 use crate::placement::{Arrangement, Stripe};
 use crate::volume::Volume;
 
@@ -35,8 +36,8 @@ impl Volume {
     /// Adds a device behind the end of the volume of the pool that `members` belong to, and opens
     /// the larger volume.
     ///
-    /// Nobody may have the pool open meanwhile; the caller sees to that. A crash leaves the pool as
-    /// it was or grown.
+    /// Nobody may have the pool open meanwhile, and there is no image of it; the caller sees to
+    /// that. A crash leaves the pool as it was or grown.
     pub fn grow(
         members: &[&Path],
         added: &DeviceSpec,
@@ -48,11 +49,6 @@ impl Volume {
                 path: found.members[0].device.path().into(),
                 why: "a pool with copies cannot grow yet; make a larger one and copy (`nacre cp -r`)",
             });
-        }
-        if found.table.journal > 0 {
-            return Err(VolumeError::Journaled(
-                found.members[0].device.path().into(),
-            ));
         }
         if found.table.behind > 0 {
             return Err(VolumeError::Behind {
@@ -72,6 +68,9 @@ impl Volume {
             && new.granularity.policy == Policy::None
         {
             new.granularity.policy = found.inherited();
+        }
+        if found.table.journal > 0 {
+            join(&mut parts, options)?;
         }
         let (new, old) = parts.split_last().ok_or(VolumeError::NoDevices)?;
         if let Some(same) = old

@@ -32,7 +32,7 @@ Examples:
 
 /// Why a wish for a cache has no effect.
 pub const NO_CACHE: &str =
-    "--cache is for a pool in mode cached on a single device; this one needs none";
+    "--cache is for a pool in mode cached; this one needs none";
 
 /// Make a pool of one or more devices
 #[derive(Debug, Args)]
@@ -248,7 +248,7 @@ pub fn make(
     let formatted = match allowed {
         true => Store::format(&volume, &options),
         false => Err(StoreError::Invalid(
-            "mode cached is for a single device, or copies on disks, with room for a journal; this pool is durable without",
+            "mode cached is for a single device, or several disks, with room for a journal; this pool is durable without",
         )),
     };
     spinner.finish_and_clear();

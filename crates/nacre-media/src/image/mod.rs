@@ -233,7 +233,7 @@ pub struct Image {
     buffer: Mutex<Vec<u8>>,
     /// The device, where it is memory that is mapped.
     mapped: Option<Arc<dyn Mapped>>,
-    /// The disks, where several hold the same.
+    /// The disks, where there are several.
     legs: Option<Arc<dyn DiskLegs>>,
     /// Whether units may be dropped.
     drops: bool,

@@ -23,10 +23,9 @@ use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
+use super::one::One;
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
-#[cfg(feature = "explore")]
-use crate::tap::{self, DiskEvent};
 
 /// Bits of the word that tell which disks have failed since the labels were written.
 const LOST_BITS: u32 = 16;
@@ -544,63 +543,13 @@ impl Leg {
     }
 }
 
-/// One of the disks, with its number in the table.
-#[derive(Clone, Copy)]
-struct One<'d>(usize, &'d FileDisk);
-
-impl One<'_> {
-    /// Lets the explorer see what is done to a disk, or fail it.
-    #[cfg(feature = "explore")]
-    fn tell(self, event: impl FnOnce() -> DiskEvent) -> Result<(), DiskFailed> {
-        if tap::disk_fails(self.0) {
-            return Err(failed("as the explorer wished"));
-        }
-        tap::disk(self.0, event);
-        Ok(())
-    }
-}
-
-impl Disk for One<'_> {
-    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        self.1.read(at, to)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Write(at, bytes.to_vec()))?;
-        self.1.write(at, bytes)
-    }
-
-    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Through(at, bytes.to_vec()))?;
-        self.1.write_through(at, bytes)
-    }
-
-    fn sync(&self) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        if tap::sync_fails() {
-            self.tell(|| DiskEvent::SyncFailed)?;
-            return Err(failed("as the explorer wished"));
-        }
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Sync)?;
-        self.1.sync()
-    }
-
-    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Settle(ranges.to_vec()))?;
-        self.1.settle(ranges)
-    }
-}
-
 impl DiskLegs for LegsDisk {
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
         let fds = |leg: &Leg| {
             read(DiskFds {
                 plain: leg.device.fd(),
                 direct: leg.file.through(),
+                back: 0,
             })
         };
         let is_its = |error: &io::Error| !is_of_memory(error);
