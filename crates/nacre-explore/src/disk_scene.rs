@@ -29,7 +29,7 @@ use nacre_testkit::recorder::Event;
 
 const SIZE: u64 = (2 << 20) + 12 * BLOCK_SIZE + 4096;
 /// Bytes of each of two disks that hold each a part.
-const PART_SIZE: u64 = (2 << 20) + 7 * BLOCK_SIZE + 4096;
+const PART_SIZE: u64 = (2 << 20) + 9 * BLOCK_SIZE + 4096;
 const SECTOR: usize = 512;
 /// Operations of a sequence.
 const LENGTH: usize = 7;
@@ -606,5 +606,25 @@ impl Model {
             }
         }
         image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run_parts;
+    use crate::sabotage::Sabotage;
+
+    #[test]
+    fn parts_that_are_cut_each_for_itself_show_one_version() {
+        for seed in 1..=2 {
+            run_parts(Sabotage::Nothing, seed, &mut 0).unwrap();
+        }
+    }
+
+    #[test]
+    fn syncs_of_parts_that_are_left_out_are_found() {
+        for of in 0..3 {
+            assert!(run_parts(Sabotage::Fences(of), 1, &mut 0).is_err(), "{of}");
+        }
     }
 }
