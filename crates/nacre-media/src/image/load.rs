@@ -324,7 +324,9 @@ impl Image {
     /// Reads a range of the disk to its place, past the page cache if that can be.
     fn fetch(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
         if let Some(direct) = disk.direct
-            && self.fetch_by((direct.as_raw_fd(), disk.back), range).is_ok()
+            && self
+                .fetch_by((direct.as_raw_fd(), disk.back), range)
+                .is_ok()
         {
             return Ok(());
         }
