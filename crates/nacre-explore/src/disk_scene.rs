@@ -45,6 +45,9 @@ const NESTED: u64 = 16;
 /// operations.
 type Played = (Vec<OnDisk>, Vec<Visible>, Vec<Action>);
 
+/// Operations after which something new is on each of two disks.
+const SPREAD: [Action; 2] = [Action::Append("a", 20_000), Action::Append("b", 20_000)];
+
 type Sectors = BTreeMap<u64, [u8; SECTOR]>;
 
 /// What each disk holds.
@@ -93,13 +96,25 @@ pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>
 /// both together, must do.
 pub fn run_twins(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
     failing_disk::run(sabotage, seed, images)?;
-    run_on(Disks::new(Kind::Twins), TWIN_SEQUENCES, sabotage, seed, images)
+    run_on(
+        Disks::new(Kind::Twins),
+        TWIN_SEQUENCES,
+        sabotage,
+        seed,
+        images,
+    )
 }
 
 /// As [`run`], on two disks that hold each a part: a power cut takes from each for itself what it
 /// had not synced.
 pub fn run_parts(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
-    run_on(Disks::new(Kind::Parts), PART_SEQUENCES, sabotage, seed, images)
+    run_on(
+        Disks::new(Kind::Parts),
+        PART_SEQUENCES,
+        sabotage,
+        seed,
+        images,
+    )
 }
 
 fn run_on(
@@ -218,7 +233,10 @@ impl Disks {
         let mut states = vec![examine(&pool)?];
         let mut actions = Vec::new();
         let played = (1..=LENGTH).try_for_each(|index| {
-            let action = choose(&mut random, &states[index - 1]);
+            let action = match self.kind == Kind::Parts && random.below(2) == 0 {
+                true => SPREAD[random.below(SPREAD.len() as u64) as usize],
+                false => choose(&mut random, &states[index - 1]),
+            };
             actions.push(action);
             self.step(&pool, (index, action), &mut random, &mut states)
         });
@@ -611,14 +629,34 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::run_parts;
+    use super::{DiskEvent, Disks, Kind, PART_SEQUENCES, run_parts};
     use crate::sabotage::Sabotage;
 
     #[test]
     fn parts_that_are_cut_each_for_itself_show_one_version() {
-        for seed in 1..=2 {
-            run_parts(Sabotage::Nothing, seed, &mut 0).unwrap();
+        run_parts(Sabotage::Nothing, 2, &mut 0).unwrap();
+    }
+
+    #[test]
+    fn both_parts_are_written_in_all_ways() {
+        let mut disks = Disks::new(Kind::Parts);
+        disks.prepare().unwrap();
+        let mut counts = [[0; 4]; 2];
+        for number in 0..PART_SEQUENCES {
+            let (events, ..) = disks.play(number, 1).unwrap();
+            for (disk, event) in events {
+                let way = match event {
+                    DiskEvent::Write(..) => 0,
+                    DiskEvent::Through(..) => 1,
+                    DiskEvent::Sync => 2,
+                    DiskEvent::Settle(_) => 3,
+                    DiskEvent::SyncFailed | DiskEvent::Mark(_) => continue,
+                };
+                counts[disk][way] += 1;
+            }
         }
+        let all = counts.as_flattened();
+        assert!(all.iter().all(|count| *count > 2), "{counts:?}");
     }
 
     #[test]

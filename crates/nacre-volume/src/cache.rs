@@ -135,7 +135,10 @@ impl Cache {
     /// Of disks that hold each a part, of which the first is `device`; they have so much data.
     pub fn of_parts(device: &Arc<Device>, parts: PartsDisk, data: u64, wish: Wish) -> Self {
         let disk = DeviceDisk::Parts(Arc::new(parts));
-        let known = (device.identity().numbers(), DATA_START + data + wish.journal);
+        let known = (
+            device.identity().numbers(),
+            DATA_START + data + wish.journal,
+        );
         Self::on((device, known), disk, data, wish)
     }
 

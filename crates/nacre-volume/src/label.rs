@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::error::VolumeError;
 use crate::layout::{
     BEHIND, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES, MAX_DEVICES,
-    PARTS, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel,
-    VERSION, data_len, second_copy,
+    PARTS, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity,
+    RawLabel, VERSION, data_len, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{HeaderPlace, Stay};

@@ -88,7 +88,9 @@ fn bytes(volume: &Volume, at: VolumeOffset, len: usize) -> Vec<u8> {
 }
 
 fn pattern(len: usize, salt: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + at / 251 + salt) as u8).collect()
+    (0..len)
+        .map(|at| (at * 7 + at / 251 + salt) as u8)
+        .collect()
 }
 
 #[test]
@@ -97,7 +99,10 @@ fn what_is_committed_comes_to_the_disk_that_has_its_place() {
     let volume = pool.open("b");
     let (first, second) = (volume.devices()[0].range.end, volume.devices()[1].range.end);
     assert!(first < second, "{first} {second}");
-    assert!(first.get() < SIZE - 4 * MIB, "the first one has the journal");
+    assert!(
+        first.get() < SIZE - 4 * MIB,
+        "the first one has the journal"
+    );
     // Over both borders, all of the second device.
     let start = VolumeOffset(first.get() - 5000);
     let wanted = pattern((second.get() - first.get()) as usize + 10_000, 3);
@@ -189,7 +194,10 @@ fn without_one_of_them_it_is_refused() {
     for (away, asked) in [("a", "b"), ("b", "a")] {
         fs::rename(pool.path(away), pool.path("away")).unwrap();
         let missing = Volume::open(&pool.path(asked), Access::ReadWrite);
-        assert!(matches!(missing, Err(VolumeError::Missing { .. })), "{away}");
+        assert!(
+            matches!(missing, Err(VolumeError::Missing { .. })),
+            "{away}"
+        );
         fs::rename(pool.path("away"), pool.path(away)).unwrap();
     }
     let other = Pool::new(&["a", "b"]);
@@ -230,7 +238,11 @@ fn a_disk_gets_a_second_and_a_third_one() {
 fn several_get_no_journal_where_they_are_not_alike_or_not_asked_for() {
     let devices = Devices::below(Path::new("/dev/shm"));
     for caching in [Caching::Never, Caching::Disks] {
-        let options = CreateOptions { caching, force: true, ..CAREFUL };
+        let options = CreateOptions {
+            caching,
+            force: true,
+            ..CAREFUL
+        };
         // A file in memory is no disk.
         let volume = devices.volume(&["a", "b"], SIZE, options);
         assert!(!volume.is_cached());

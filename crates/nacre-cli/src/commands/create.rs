@@ -31,8 +31,7 @@ Examples:
   nacre create --behind cold.img=500G /dev/dax0.0    what is cold goes to a file on a disk";
 
 /// Why a wish for a cache has no effect.
-pub const NO_CACHE: &str =
-    "--cache is for a pool in mode cached; this one needs none";
+pub const NO_CACHE: &str = "--cache is for a pool in mode cached; this one needs none";
 
 /// Make a pool of one or more devices
 #[derive(Debug, Args)]
