@@ -106,13 +106,11 @@ impl Volume {
             let journal = wanted_journal(&parts, options)?;
             make_copies(&mut parts, journal, options.granularity)?;
         } else if parts.len() > 1 && options.behind == 0 {
-            let size = usable_size(&parts[0].device);
-            crate::parts::add_journal(&mut parts, size, options)?;
+            add_journal_to_first(&mut parts, options)?;
         }
-        let stripe = match () {
-            _ if front == 1 => Stripe::None,
-            _ if has_copies => Stripe::None,
-            _ => options.stripe.unwrap_or(Stripe::USUAL),
+        let stripe = match front == 1 || has_copies {
+            true => Stripe::None,
+            false => options.stripe.unwrap_or(Stripe::USUAL),
         };
         let arrangement = Arrangement {
             stripe,
@@ -481,6 +479,44 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         Some(cache) => cache.format(pool),
         None => Ok(()),
     }
+}
+
+/// Whether devices of these kinds can hold each a part behind one image. Others are used as they
+/// are.
+pub(crate) fn fit(kinds: &[DeviceKind], caching: Caching) -> bool {
+    let alike = kinds.iter().all(|kind| *kind == kinds[0]);
+    match caching {
+        Caching::Never => false,
+        Caching::Disks => alike && kinds[0] == DeviceKind::CachedFile,
+        Caching::Always => {
+            alike && !matches!(kinds[0], DeviceKind::DevDax | DeviceKind::HugePageFile)
+        }
+    }
+}
+
+/// Gives the first of several parts a journal, if they are to have one and there is room.
+fn add_journal_to_first(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
+    let kinds = parts.iter().map(|part| label::kind(&part.device));
+    let kinds: Vec<DeviceKind> = kinds.collect::<Result<_, _>>()?;
+    let size = usable_size(&parts[0].device);
+    let journal = journal_len(size);
+    let first = size.checked_sub(journal).and_then(data_len);
+    let (Some(first), true) = (first, fit(&kinds, options.caching)) else {
+        return Ok(());
+    };
+    let others = parts[1..].iter().map(|part| part.data);
+    if first + others.sum::<u64>() < options.least {
+        return Ok(());
+    }
+    parts[0].data = first;
+    for part in parts {
+        part.journal = journal;
+        if options.granularity.is_none() {
+            // What is stored to an image in memory is not cut, whatever lies behind it.
+            part.granularity.policy = Policy::None;
+        }
+    }
+    Ok(())
 }
 
 /// A file that stands there already may have been put there by another user.

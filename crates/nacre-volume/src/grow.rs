@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use nacre_media::{Access, Policy};
 
-use crate::create::{CreateOptions, DeviceSpec, Shared, Taken, write_labels};
+use crate::create::{Caching, CreateOptions, DeviceSpec, Shared, Taken, fit, write_labels};
 use crate::error::VolumeError;
+use crate::label;
 use crate::layout::MAX_DEVICES;
 use crate::member::Members;
-use crate::parts::join;
 use crate::placement::{Arrangement, Stripe};
-use crate::volume::Volume;
+use crate::volume::{Part, Volume};
 
 impl Members {
     /// What a new device of which nothing is known is taken to be like: its neighbours, as far as
@@ -30,6 +30,23 @@ fn stripe_of(devices: usize, before: Stripe) -> Stripe {
         1 => Stripe::USUAL,
         _ => before,
     }
+}
+
+/// Gives a device that is added what the others of a pool behind an image have.
+fn join(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
+    let Some((new, old)) = parts.split_last_mut() else {
+        return Ok(());
+    };
+    let first = old.first().ok_or(VolumeError::NoDevices)?;
+    let kinds = [label::kind(&first.device)?, label::kind(&new.device)?];
+    if !fit(&kinds, Caching::Always) {
+        return Err(VolumeError::Journaled(new.device.path().into()));
+    }
+    (new.journal, new.cache, new.saved_every) = (first.journal, first.cache, first.saved_every);
+    if options.granularity.is_none() {
+        new.granularity.policy = Policy::None;
+    }
+    Ok(())
 }
 
 impl Volume {

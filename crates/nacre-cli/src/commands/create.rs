@@ -25,7 +25,7 @@ Examples:
   nacre create --mode cached /dev/dax0.0             slow memory: fsync makes durable, less wear
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
-  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)
+  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two disks or devices as one pool (4 GiB each)
   nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB
   nacre create --copies 2 /dev/dax0.0 /dev/dax1.0    everything on both: one may be lost
   nacre create --behind cold.img=500G /dev/dax0.0    what is cold goes to a file on a disk";

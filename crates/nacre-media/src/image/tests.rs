@@ -485,7 +485,7 @@ fn what_a_dead_process_did_alone_is_finished_first() {
     legs.alone(|| finished += 1, || ());
     assert_eq!(finished, 0);
     // A thread is as good.
-    std::thread::scope(|scope| scope.spawn(|| legs.die_alone()).join().unwrap());
+    thread::scope(|scope| scope.spawn(|| legs.die_alone()).join().unwrap());
     legs.alone(|| finished += 1, || ());
     legs.alone(|| finished += 1, || ());
     assert_eq!(finished, 1);

@@ -16,7 +16,6 @@ use nacre_types::{Uuid, site};
 use super::file::FileDisk;
 use super::one::One;
 use crate::layout::DATA_START;
-use crate::segment::Part;
 
 /// The kernel does so many calls at the same time.
 const AT_ONCE: usize = 8;
@@ -71,11 +70,16 @@ impl On<'_> {
 }
 
 impl PartsDisk {
-    /// Of these parts, in the order of the table; the first one has the journal.
-    pub fn new(parts: &[Part], writable: bool) -> Self {
+    /// Of these devices, each with so much data, in the order of the table. The first one has a
+    /// journal of so many bytes.
+    pub fn new(
+        parts: impl Iterator<Item = ((Uuid, Arc<Device>, Granularity), u64)>,
+        journal: u64,
+        writable: bool,
+    ) -> Self {
         let (mut disks, mut stretches, mut end) = (Vec::new(), Vec::new(), 0);
-        for (number, part) in parts.iter().enumerate() {
-            let range = end..end + part.data;
+        for (number, ((uuid, device, granularity), data)) in parts.enumerate() {
+            let range = end..end + data;
             end = range.end;
             stretches.push(Stretch {
                 places: DATA_START + range.start..DATA_START + range.end,
@@ -83,20 +87,18 @@ impl PartsDisk {
                 back: range.start,
             });
             disks.push(PartDisk {
-                uuid: part.uuid,
-                device: Arc::clone(&part.device),
-                granularity: part.granularity,
+                uuid,
+                file: FileDisk::new(&device, writable),
+                device,
+                granularity,
                 range,
-                file: FileDisk::new(&part.device, writable),
             });
         }
-        if let Some(first) = parts.first() {
-            stretches.push(Stretch {
-                places: DATA_START + end..DATA_START + end + first.journal,
-                disk: 0,
-                back: end - first.data,
-            });
-        }
+        stretches.push(Stretch {
+            places: DATA_START + end..DATA_START + end + journal,
+            disk: 0,
+            back: end - disks.first().map_or(0, |first: &PartDisk| first.range.end),
+        });
         Self { disks, stretches }
     }
 
