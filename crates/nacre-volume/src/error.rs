@@ -222,7 +222,7 @@ pub enum VolumeError {
         why: &'static str,
     },
     /// The device cannot be added to a pool behind an image in memory.
-    #[error("{}: is not what the pool's other devices are, which have an image in memory (mode cached); add one of their kind, or make a larger pool and copy (`nacre cp -r`)", .0.display())]
+    #[error("{}: cannot be added: a pool behind an image in memory (mode cached) takes only files and block devices of the kind of its others; make a larger pool and copy (`nacre cp -r`)", .0.display())]
     Journaled(PathBuf),
     /// The disk or its journal failed.
     #[error("{}: {why}", path.display())]

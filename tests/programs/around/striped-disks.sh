@@ -171,7 +171,7 @@ another() {
     nacre run -q --pool "$a" -- cp "$SCRATCH/large" /nacre/large
     # What is in memory alone is not lost.
     nacre run -q --pool "$a" -- sh -c 'echo kept >/nacre/kept; kill -KILL $PPID $$' || true
-    refuses "memory" "not what the pool's other devices are" nacre device add --size 64M "$a" "$SCRATCH/more"
+    refuses "memory" "of the kind of its others" nacre device add --size 64M "$a" "$SCRATCH/more"
     nacre device add --size 128M "$a" "$b" >/dev/null
     gives "unsynced" kept nacre cat "$b:/kept"
     contains "its mode" "mode      cached" "$(nacre info "$b")"
