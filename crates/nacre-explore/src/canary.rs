@@ -62,6 +62,10 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
             (0..3).all(|of| disk_scene::run_twins(Sabotage::Fences(of), seed, &mut 0).is_err()),
         ),
         (
+            "parts",
+            (0..3).all(|of| disk_scene::run_parts(Sabotage::Fences(of), seed, &mut 0).is_err()),
+        ),
+        (
             "copies",
             // A fence of one device stands in for a missing one of the other.
             BUGS.iter()

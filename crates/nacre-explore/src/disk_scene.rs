@@ -14,7 +14,7 @@ use nacre_fs::Fs;
 use nacre_store::{WriteMode, runtime};
 use nacre_types::{BLOCK_SIZE, VolumeOffset};
 use nacre_volume::tap::{self, DiskEvent, DiskMark, OnDisk};
-use nacre_volume::{Access, Caching, Volume};
+use nacre_volume::{Access, Caching, Stripe, Volume};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -28,11 +28,14 @@ use nacre_testkit::random::Random;
 use nacre_testkit::recorder::Event;
 
 const SIZE: u64 = (2 << 20) + 12 * BLOCK_SIZE + 4096;
+/// Bytes of each of two disks that hold each a part.
+const PART_SIZE: u64 = (2 << 20) + 9 * BLOCK_SIZE + 4096;
 const SECTOR: usize = 512;
 /// Operations of a sequence.
 const LENGTH: usize = 7;
 const SEQUENCES: u64 = 24;
 const TWIN_SEQUENCES: u64 = 4;
+const PART_SEQUENCES: u64 = 8;
 /// Random images of each crash, besides nothing and all.
 const SAMPLES: u64 = 3;
 /// One image in so many is crashed again while it recovers.
@@ -42,16 +45,28 @@ const NESTED: u64 = 16;
 /// operations.
 type Played = (Vec<OnDisk>, Vec<Visible>, Vec<Action>);
 
+/// Operations after which something new is on each of two disks.
+const SPREAD: [Action; 2] = [Action::Append("a", 20_000), Action::Append("b", 20_000)];
+
 type Sectors = BTreeMap<u64, [u8; SECTOR]>;
 
 /// What each disk holds.
 type Images = Vec<Sectors>;
 
-/// The names of disks that hold the same.
+/// The names of two disks.
 const NAMES: [&str; 2] = ["disk", "twin"];
+
+/// What several disks are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    One,
+    Twins,
+    Parts,
+}
 
 /// The files of a pool, removed in the end.
 struct Disks {
+    kind: Kind,
     files: PoolFiles,
     bases: Vec<Arc<[u8]>>,
 }
@@ -74,14 +89,32 @@ struct Allowed {
 
 /// Runs sequences of operations on a cached pool and crashes the disk at each write.
 pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
-    run_on(Disks::new(1), SEQUENCES, sabotage, seed, images)
+    run_on(Disks::new(Kind::One), SEQUENCES, sabotage, seed, images)
 }
 
 /// As [`run`], on two disks that hold the same and are cut each for itself: either one alone, and
 /// both together, must do.
 pub fn run_twins(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
     failing_disk::run(sabotage, seed, images)?;
-    run_on(Disks::new(2), TWIN_SEQUENCES, sabotage, seed, images)
+    run_on(
+        Disks::new(Kind::Twins),
+        TWIN_SEQUENCES,
+        sabotage,
+        seed,
+        images,
+    )
+}
+
+/// As [`run`], on two disks that hold each a part: a power cut takes from each for itself what it
+/// had not synced.
+pub fn run_parts(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    run_on(
+        Disks::new(Kind::Parts),
+        PART_SEQUENCES,
+        sabotage,
+        seed,
+        images,
+    )
 }
 
 fn run_on(
@@ -141,16 +174,17 @@ fn plant(sabotage: Sabotage, events: &mut Vec<OnDisk>) {
 }
 
 impl Disks {
-    fn new(count: usize) -> Disks {
+    fn new(kind: Kind) -> Disks {
+        let count = if kind == Kind::One { 1 } else { 2 };
         let files = PoolFiles::make(&PoolChoice {
             devices: &NAMES[..count],
-            bytes: SIZE,
+            bytes: if kind == Kind::Parts { PART_SIZE } else { SIZE },
             caching: Caching::Always,
-            copies: if count > 1 { count } else { 0 },
+            copies: if kind == Kind::Twins { count } else { 0 },
             ..PoolChoice::default()
         });
         let bases = vec![Arc::from(Vec::new()); count];
-        Disks { files, bases }
+        Disks { kind, files, bases }
     }
 
     fn path(&self, disk: usize) -> PathBuf {
@@ -159,6 +193,10 @@ impl Disks {
 
     /// A pool with something in it and stale bytes in what is free.
     fn prepare(&mut self) -> Result<(), String> {
+        if self.kind == Kind::Parts {
+            // So that little suffices to be on both.
+            Volume::store_stripe(&self.path(0), Stripe::Bytes(4096)).map_err(text)?;
+        }
         let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
         for (salt, action) in (1000..).zip(PREPARED) {
             action.run(Ground::of(&pool), salt).map_err(text)?;
@@ -195,7 +233,10 @@ impl Disks {
         let mut states = vec![examine(&pool)?];
         let mut actions = Vec::new();
         let played = (1..=LENGTH).try_for_each(|index| {
-            let action = choose(&mut random, &states[index - 1]);
+            let action = match self.kind == Kind::Parts && random.below(2) == 0 {
+                true => SPREAD[random.below(SPREAD.len() as u64) as usize],
+                false => choose(&mut random, &states[index - 1]),
+            };
             actions.push(action);
             self.step(&pool, (index, action), &mut random, &mut states)
         });
@@ -241,6 +282,9 @@ impl Disks {
         }
         if random.below(4) == 0 {
             fail_a_checkpoint(pool, random.below(3) == 0)?;
+            if self.kind == Kind::Parts && random.below(2) == 0 {
+                fail_one_part(pool, random.below(2) as usize, random.below(4));
+            }
             pool.store().volume().checkpoint().map_err(text)?;
         }
         let volume = pool.store().volume();
@@ -315,9 +359,9 @@ impl Disks {
 
     /// One of two disks, or none.
     fn choose_lost(&self, random: &mut Random) -> Option<usize> {
-        match self.bases.len() {
-            1 => None,
-            disks => Some(random.below(3) as usize).filter(|&lost| lost < disks),
+        match self.kind {
+            Kind::One | Kind::Parts => None,
+            Kind::Twins => Some(random.below(3) as usize).filter(|&lost| lost < self.bases.len()),
         }
     }
 
@@ -370,7 +414,7 @@ impl Disks {
             ));
         }
         // Some of them, as it takes long.
-        if records && self.bases.len() > 1 && lost.is_none() {
+        if records && self.kind == Kind::Twins && lost.is_none() {
             self.judge_each(&seen)?;
         }
         Ok(records.then_some((seen, recovery)))
@@ -454,6 +498,14 @@ fn fail_a_checkpoint(pool: &Fs, fails: bool) -> Result<(), String> {
         Err(_) => Ok(()),
         Ok(()) => Err("a checkpoint whose sync failed succeeded".into()),
     }
+}
+
+/// One of two disks that hold each a part fails from one of its calls in a checkpoint on.
+fn fail_one_part(pool: &Fs, disk: usize, after: u64) {
+    tap::fail_disk(Some(disk), after);
+    // It may have had fewer calls.
+    let _ = pool.store().volume().checkpoint();
+    tap::fail_disk(None, 0);
 }
 
 /// An operation that leaves nothing half done when a version is taken in the middle of it.
@@ -572,5 +624,45 @@ impl Model {
             }
         }
         image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DiskEvent, Disks, Kind, PART_SEQUENCES, run_parts};
+    use crate::sabotage::Sabotage;
+
+    #[test]
+    fn parts_that_are_cut_each_for_itself_show_one_version() {
+        run_parts(Sabotage::Nothing, 2, &mut 0).unwrap();
+    }
+
+    #[test]
+    fn both_parts_are_written_in_all_ways() {
+        let mut disks = Disks::new(Kind::Parts);
+        disks.prepare().unwrap();
+        let mut counts = [[0; 4]; 2];
+        for number in 0..PART_SEQUENCES {
+            let (events, ..) = disks.play(number, 1).unwrap();
+            for (disk, event) in events {
+                let way = match event {
+                    DiskEvent::Write(..) => 0,
+                    DiskEvent::Through(..) => 1,
+                    DiskEvent::Sync => 2,
+                    DiskEvent::Settle(_) => 3,
+                    DiskEvent::SyncFailed | DiskEvent::Mark(_) => continue,
+                };
+                counts[disk][way] += 1;
+            }
+        }
+        let all = counts.as_flattened();
+        assert!(all.iter().all(|count| *count > 2), "{counts:?}");
+    }
+
+    #[test]
+    fn syncs_of_parts_that_are_left_out_are_found() {
+        for of in 0..3 {
+            assert!(run_parts(Sabotage::Fences(of), 1, &mut 0).is_err(), "{of}");
+        }
     }
 }

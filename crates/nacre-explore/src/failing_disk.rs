@@ -8,7 +8,7 @@ use nacre_store::WriteMode;
 use nacre_testkit::random::Random;
 use nacre_volume::{LegState, Volume, tap};
 
-use super::{Disks, LENGTH, choose, text};
+use super::{Disks, Kind, LENGTH, choose, text};
 use crate::bench::Bench;
 use crate::ground::Ground;
 use crate::judge::examine;
@@ -20,7 +20,7 @@ const CALLS: u64 = 24;
 
 pub(super) fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<(), String> {
     tap::write_by_calls(true);
-    let mut disks = Disks::new(2);
+    let mut disks = Disks::new(Kind::Twins);
     disks.prepare()?;
     for after in 0..CALLS {
         *images += 1;
@@ -107,7 +107,7 @@ fn rebuild(volume: &Volume, failed: usize) -> Result<(), String> {
 mod tests {
     use nacre_volume::{LegState, tap};
 
-    use super::{CALLS, Disks, run};
+    use super::{CALLS, Disks, Kind, run};
     use crate::sabotage::Sabotage;
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn most_of_the_calls_are_made() {
         tap::write_by_calls(true);
-        let mut disks = Disks::new(2);
+        let mut disks = Disks::new(Kind::Twins);
         disks.prepare().unwrap();
         let failed = (0..CALLS).filter(|&after| {
             disks.play_failing(1, after, 5).unwrap();

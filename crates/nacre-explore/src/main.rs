@@ -231,6 +231,9 @@ fn disk(seed: u64) -> Result<(), String> {
     images = 0;
     nacre_explore::disk_scene::run_twins(Sabotage::Nothing, seed, &mut images)?;
     println!("two disks behind an image: {images} images, also with either disk lost");
+    images = 0;
+    nacre_explore::disk_scene::run_parts(Sabotage::Nothing, seed, &mut images)?;
+    println!("two disks that hold each a part: {images} images");
     Ok(())
 }
 
@@ -274,7 +277,7 @@ fn grow(_: u64) -> Result<(), String> {
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
     println!(
-        "canaries of the scenes damage, format, grow, repair, objects, disk, twins, copies, leave: found"
+        "canaries of the scenes damage, format, grow, repair, objects, disk, twins, parts, copies, leave: found"
     );
     Ok(())
 }

@@ -110,11 +110,12 @@ enum Scene {
     Objects,
     Disk,
     Twins,
+    Parts,
     Copies,
     Leave,
 }
 
-const SCENES: [Scene; 9] = [
+const SCENES: [Scene; 10] = [
     Scene::Damage,
     Scene::Format,
     Scene::Grow,
@@ -122,6 +123,7 @@ const SCENES: [Scene; 9] = [
     Scene::Objects,
     Scene::Disk,
     Scene::Twins,
+    Scene::Parts,
     Scene::Copies,
     Scene::Leave,
 ];
@@ -155,6 +157,7 @@ impl Scene {
             Scene::Leave => leave_scene::run(sabotage, seed, images),
             Scene::Disk => disk_scene::run(sabotage, seed, images),
             Scene::Twins => disk_scene::run_twins(sabotage, seed, images),
+            Scene::Parts => disk_scene::run_parts(sabotage, seed, images),
         }
     }
 }

@@ -146,7 +146,8 @@ impl Media {
     }
 
     /// As [`Media::map`], of a device behind an image, which [`Media::set_image`] maps later.
-    /// Before that nothing of it can be used. Its kind is [`DeviceKind::Disk`] where the kernel
+    /// Before that nothing of it can be used. The range is the image's, which may be one of several
+    /// devices. Its kind is [`DeviceKind::Disk`] where the kernel
     /// writes pages back when it likes, else that of the memory.
     pub fn map_behind_image(
         device: &Arc<Device>,
@@ -154,7 +155,11 @@ impl Media {
         len: u64,
         place: Option<AddressRange>,
     ) -> Result<Self, MediaError> {
-        let (window, place) = prepare(device, start, len, place)?;
+        let window = Window {
+            start: start.get(),
+            len,
+        };
+        let place = place.map_or_else(|| AddressRange::reserve(len), Ok)?;
         let (held, kind) = map::hold_open(device)?;
         let media = Self::of_device(device, window, place, DeviceKind::Disk, len)?;
         Ok(Self {

@@ -50,6 +50,7 @@ pub use object::lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use object::onode::{Attrs, NewObject};
 pub use recovery::attach::{AttachOptions, SessionChoice, address_space};
 pub use recovery::format::FormatOptions;
+pub use recovery::image::give_all_to_disk;
 pub use store::{AttachReport, PoolInfo, Store};
 pub use tree::Visit;
 pub use tx::Tx;

@@ -10,14 +10,14 @@ use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
 
-use crate::disk::{DeviceDisk, LegsDisk, Parts};
+use crate::disk::{DeviceDisk, LegsDisk, Parts, PartsDisk};
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, LEAST_ROOM};
 
 /// A disk and its journal.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// The device, or one of several that hold the same.
+    /// The device, or one of several.
     pub device: Arc<Device>,
     /// What it is in the running system.
     identity: (u64, u64),
@@ -129,6 +129,16 @@ impl Cache {
     ) -> Self {
         let disk = DeviceDisk::Legs(Arc::new(legs));
         let known = (identity, DATA_START + data + wish.journal);
+        Self::on((device, known), disk, data, wish)
+    }
+
+    /// Of disks that hold each a part, of which the first is `device`; they have so much data.
+    pub fn of_parts(device: &Arc<Device>, parts: PartsDisk, data: u64, wish: Wish) -> Self {
+        let disk = DeviceDisk::Parts(Arc::new(parts));
+        let known = (
+            device.identity().numbers(),
+            DATA_START + data + wish.journal,
+        );
         Self::on((device, known), disk, data, wish)
     }
 

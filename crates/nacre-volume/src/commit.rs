@@ -324,8 +324,8 @@ impl Volume {
         if let Some(mapped) = cache.disk.mapped() {
             image.load_from(mapped.clone());
         }
-        if let Some(legs) = cache.disk.legs() {
-            image.load_from_legs(legs.clone());
+        if let Some(disks) = cache.disk.several() {
+            image.load_from_legs(disks);
         }
         self.head.media.set_image(image)?;
         self.now_has_image();
@@ -509,9 +509,7 @@ impl Volume {
     ) -> Result<Journal<&'c DeviceDisk>, JournalError> {
         // Who died meanwhile may not have said how far it got.
         let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
-        // Of several disks one may have been written over, which only a look at it tells.
-        let is_doubted = home.number == 0 && cache.disk.legs().is_some();
-        if unknown || is_doubted {
+        if unknown {
             return cache.open_journal(self.uuid());
         }
         let place = (cache.at, cache.len);

@@ -242,8 +242,7 @@ impl Volume {
     /// Somebody should ask for it now and then, as nothing tells.
     pub fn check_copies(&self) -> Result<(), VolumeError> {
         if let Some(legs) = self.legs().filter(|_| self.has_image()) {
-            let checked = legs.check_labels(self.uuid());
-            return checked.map_err(|why| self.disk_failed(why));
+            return self.check_disks(legs);
         }
         let Some(mirror) = self.mirror().filter(|mirror| mirror.is_up()) else {
             return Ok(());

@@ -34,8 +34,8 @@ pub struct CreateOptions {
     pub force: bool,
     /// Bytes that the volume must have at least; nothing is written if it would have fewer.
     pub least: u64,
-    /// Whether a single device gets a journal: processes then use an image of it in memory, and it
-    /// receives consistent versions.
+    /// Whether the devices get a journal: processes then use an image of them in memory, and they
+    /// receive consistent versions.
     pub caching: Caching,
     /// In which sizes devices are written and read. `None`: as each of them likes it, as far as the
     /// system tells what it is.
@@ -48,7 +48,7 @@ pub struct CreateOptions {
     pub behind: usize,
 }
 
-/// Which devices get a journal.
+/// Which devices get a journal. Several do only if all are alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Caching {
     /// None.
@@ -102,15 +102,15 @@ impl Volume {
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
-        let mut journal = 0;
         if has_copies {
-            journal = wanted_journal(&parts, options)?;
+            let journal = wanted_journal(&parts, options)?;
             make_copies(&mut parts, journal, options.granularity)?;
+        } else if parts.len() > 1 && options.behind == 0 {
+            add_journal_to_first(&mut parts, options)?;
         }
-        let stripe = match () {
-            _ if front == 1 => Stripe::None,
-            _ if has_copies => Stripe::None,
-            _ => options.stripe.unwrap_or(Stripe::USUAL),
+        let stripe = match front == 1 || has_copies {
+            true => Stripe::None,
+            false => options.stripe.unwrap_or(Stripe::USUAL),
         };
         let arrangement = Arrangement {
             stripe,
@@ -128,7 +128,7 @@ impl Volume {
             true => Self::of_new_copies(&parts)?,
             false => Self::assemble(pool, arrangement, &parts, &Gone::default())?,
         };
-        if let Some(cache) = volume.cache.as_ref().filter(|_| journal > 0) {
+        if let Some(cache) = volume.cache.as_ref().filter(|_| parts.len() > 1) {
             cache.format(pool)?;
         }
         taken.keep();
@@ -479,6 +479,44 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         Some(cache) => cache.format(pool),
         None => Ok(()),
     }
+}
+
+/// Whether devices of these kinds can hold each a part behind one image. Others are used as they
+/// are.
+pub(crate) fn fit(kinds: &[DeviceKind], caching: Caching) -> bool {
+    let alike = kinds.iter().all(|kind| *kind == kinds[0]);
+    match caching {
+        Caching::Never => false,
+        Caching::Disks => alike && kinds[0] == DeviceKind::CachedFile,
+        Caching::Always => {
+            alike && !matches!(kinds[0], DeviceKind::DevDax | DeviceKind::HugePageFile)
+        }
+    }
+}
+
+/// Gives the first of several parts a journal, if they are to have one and there is room.
+fn add_journal_to_first(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
+    let kinds = parts.iter().map(|part| label::kind(&part.device));
+    let kinds: Vec<DeviceKind> = kinds.collect::<Result<_, _>>()?;
+    let size = usable_size(&parts[0].device);
+    let journal = journal_len(size);
+    let first = size.checked_sub(journal).and_then(data_len);
+    let (Some(first), true) = (first, fit(&kinds, options.caching)) else {
+        return Ok(());
+    };
+    let others = parts[1..].iter().map(|part| part.data);
+    if first + others.sum::<u64>() < options.least {
+        return Ok(());
+    }
+    parts[0].data = first;
+    for part in parts {
+        part.journal = journal;
+        if options.granularity.is_none() {
+            // What is stored to an image in memory is not cut, whatever lies behind it.
+            part.granularity.policy = Policy::None;
+        }
+    }
+    Ok(())
 }
 
 /// A file that stands there already may have been put there by another user.

@@ -97,6 +97,20 @@ impl Volume {
         Ok(table.devices.iter().enumerate().map(info).collect())
     }
 
+    /// As [`Volume::check_copies`].
+    pub(crate) fn check_disks(&self, legs: &LegsDisk) -> Result<(), VolumeError> {
+        if legs.have_labels(self.uuid()) {
+            let settled = legs.settle_labels();
+            return settled.map_err(|why| self.disk_failed(why));
+        }
+        // Whoever holds it may be writing labels: the next one looks again.
+        let Some(_lock) = self.try_lock_exclusive()? else {
+            return Ok(());
+        };
+        let checked = legs.check_labels(self.uuid());
+        checked.map_err(|why| self.disk_failed(why))
+    }
+
     /// As [`Volume::replace_copy`].
     pub(crate) fn replace_disk(
         &self,

@@ -221,8 +221,8 @@ pub enum VolumeError {
         /// What does not fit.
         why: &'static str,
     },
-    /// The pool cannot get another device.
-    #[error("{}: is a disk with a journal, and a pool of devices that hold each a part cannot have one yet; make a larger pool and copy (`nacre cp -r`)", .0.display())]
+    /// The device cannot be added to a pool behind an image in memory.
+    #[error("{}: cannot be added: a pool behind an image in memory (mode cached) takes only files and block devices of the kind of its others; make a larger pool and copy (`nacre cp -r`)", .0.display())]
     Journaled(PathBuf),
     /// The disk or its journal failed.
     #[error("{}: {why}", path.display())]

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use nacre_media::{Access, Policy};
 
-use crate::create::{CreateOptions, DeviceSpec, Shared, Taken, write_labels};
+use crate::create::{Caching, CreateOptions, DeviceSpec, Shared, Taken, fit, write_labels};
 use crate::error::VolumeError;
+use crate::label;
 use crate::layout::MAX_DEVICES;
 use crate::member::Members;
 use crate::placement::{Arrangement, Stripe};
-use crate::volume::Volume;
+use crate::volume::{Part, Volume};
 
 impl Members {
     /// What a new device of which nothing is known is taken to be like: its neighbours, as far as
@@ -31,12 +32,29 @@ fn stripe_of(devices: usize, before: Stripe) -> Stripe {
     }
 }
 
+/// Gives a device that is added what the others of a pool behind an image have.
+fn join(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
+    let Some((new, old)) = parts.split_last_mut() else {
+        return Ok(());
+    };
+    let first = old.first().ok_or(VolumeError::NoDevices)?;
+    let kinds = [label::kind(&first.device)?, label::kind(&new.device)?];
+    if !fit(&kinds, Caching::Always) {
+        return Err(VolumeError::Journaled(new.device.path().into()));
+    }
+    (new.journal, new.cache, new.saved_every) = (first.journal, first.cache, first.saved_every);
+    if options.granularity.is_none() {
+        new.granularity.policy = Policy::None;
+    }
+    Ok(())
+}
+
 impl Volume {
     /// Adds a device behind the end of the volume of the pool that `members` belong to, and opens
     /// the larger volume.
     ///
-    /// Nobody may have the pool open meanwhile; the caller sees to that. A crash leaves the pool as
-    /// it was or grown.
+    /// Nobody may have the pool open meanwhile, and there is no image of it; the caller sees to
+    /// that. A crash leaves the pool as it was or grown.
     pub fn grow(
         members: &[&Path],
         added: &DeviceSpec,
@@ -48,11 +66,6 @@ impl Volume {
                 path: found.members[0].device.path().into(),
                 why: "a pool with copies cannot grow yet; make a larger one and copy (`nacre cp -r`)",
             });
-        }
-        if found.table.journal > 0 {
-            return Err(VolumeError::Journaled(
-                found.members[0].device.path().into(),
-            ));
         }
         if found.table.behind > 0 {
             return Err(VolumeError::Behind {
@@ -72,6 +85,9 @@ impl Volume {
             && new.granularity.policy == Policy::None
         {
             new.granularity.policy = found.inherited();
+        }
+        if found.table.journal > 0 {
+            join(&mut parts, options)?;
         }
         let (new, old) = parts.split_last().ok_or(VolumeError::NoDevices)?;
         if let Some(same) = old

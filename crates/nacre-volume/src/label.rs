@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::error::VolumeError;
 use crate::layout::{
     BEHIND, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES, MAX_DEVICES,
-    PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel,
-    VERSION, data_len, second_copy,
+    PARTS, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity,
+    RawLabel, VERSION, data_len, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{HeaderPlace, Stay};
@@ -52,8 +52,8 @@ pub struct LabelInfo {
     pub granularity: Granularity,
     /// Name of the device profile that the pool emulates; empty for none.
     pub emulates: String,
-    /// Bytes of the journal behind the data of the only device, or of each that holds the same; 0
-    /// for none.
+    /// Bytes of the journal behind the data of the only device, of each that holds the same, or of
+    /// the first of those that hold each a part; 0 for none.
     pub journal: u64,
     /// Bytes of memory that the image of a disk may take; 0 for no wish.
     pub cache: u64,
@@ -97,6 +97,11 @@ impl LabelInfo {
             entries: entries.map(|(index, it)| (index, it.clone())).collect(),
             header: self.header,
         }
+    }
+
+    /// Whether the disk that has a journal is several that hold each a part.
+    pub(crate) fn is_parts(&self) -> bool {
+        self.journal > 0 && !self.has_copies() && self.devices.len() > 1
     }
 
     /// Bytes of the volume.
@@ -161,7 +166,8 @@ fn encode(label: &LabelInfo) -> RawLabel {
         true => DISKS,
         false => 0,
     };
-    raw.incompatible = U64::new(journal | copies | behind | leaves | disks);
+    let parts = if label.is_parts() { PARTS } else { 0 };
+    raw.incompatible = U64::new(journal | copies | behind | leaves | disks | parts);
     if let Some(header) = label.header {
         raw.header_device = U16::new(header.device as u16);
         raw.header_at = U64::new(header.at);
@@ -262,11 +268,13 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         return None;
     }
     let journal = decode_journal(raw)?;
+    let is_copied = raw.incompatible.get() & COPIES != 0;
     let devices: Vec<LabelDevice> = raw.table[..count]
         .iter()
-        .map(|device| decode_device(device, journal, raw.incompatible.get() & COPIES != 0))
+        .enumerate()
+        .map(|(place, device)| decode_device(device, journal_on(raw, place), is_copied))
         .collect::<Option<_>>()?;
-    if raw.incompatible.get() & COPIES != 0 && !are_copies(&devices) {
+    if is_copied && !are_copies(&devices) {
         return None;
     }
     let behind = decode_behind(raw)?;
@@ -307,10 +315,21 @@ fn decode_journal(raw: &RawLabel) -> Option<u64> {
     let is_copied = features & COPIES != 0;
     let sound = match features & JOURNAL {
         0 => len == 0,
-        _ => len > 0 && len.is_multiple_of(BLOCK_SIZE) && (raw.devices.get() == 1 || is_copied),
+        _ => len > 0 && len.is_multiple_of(BLOCK_SIZE),
     };
-    let is_disks = features & DISKS != 0;
-    (sound && is_disks == (len > 0 && is_copied)).then_some(len)
+    let (is_disks, is_parts) = (features & DISKS != 0, features & PARTS != 0);
+    let has_parts = len > 0 && !is_copied && raw.devices.get() > 1;
+    let is_plain = features & (BEHIND | LEAVES) == 0;
+    let sound = sound && is_disks == (len > 0 && is_copied);
+    (sound && is_parts == has_parts && (is_plain || !is_parts)).then_some(len)
+}
+
+/// Bytes of the journal on the device at a place of the table.
+fn journal_on(raw: &RawLabel, place: usize) -> u64 {
+    match raw.incompatible.get() & PARTS != 0 && place > 0 {
+        true => 0,
+        false => raw.journal.get(),
+    }
 }
 
 /// `None` if the feature and the number contradict each other.
@@ -461,6 +480,18 @@ fn newer(first: LabelInfo, second: LabelInfo) -> LabelInfo {
     LabelInfo { intact, ..label }
 }
 
+/// Whether both copies are whole, and of this device of this pool; they may differ.
+pub(crate) fn are_of(device: &Arc<Device>, pool: Uuid, uuid: Uuid) -> bool {
+    let Ok(size) = read(device).map(|label| label.own().size) else {
+        return false;
+    };
+    let mut places = [Some(0), second_copy(size)].into_iter().flatten();
+    places.all(|at| match read_copy(device, at) {
+        Ok(Copy::Good(label)) => label.pool == pool && label.own().uuid == uuid,
+        _ => false,
+    })
+}
+
 /// Whether anything on the device looks like a label, intact or not.
 pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
     match read(device) {
@@ -548,7 +579,7 @@ mod tests {
     use zerocopy::little_endian::{U16, U32, U64};
 
     use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
-    use crate::layout::{COPIES, DISKS, JOURNAL, data_len, second_copy};
+    use crate::layout::{BEHIND, COPIES, DISKS, JOURNAL, PARTS, data_len, second_copy};
     use crate::placement::Stripe;
     use crate::stay::{HeaderPlace, Stay};
 
@@ -787,13 +818,41 @@ mod tests {
     }
 
     #[test]
+    fn parts_with_a_journal_have_a_feature_of_their_own_and_it_lies_on_the_first() {
+        let mut parts = label();
+        (parts.journal, parts.behind) = (4 << 20, 0);
+        parts.devices[0].data = data_len((64 << 20) - parts.journal).unwrap();
+        let Copy::Good(read) = decode(&bytes(&encode(&parts))) else {
+            panic!("it is refused");
+        };
+        assert!(*read == parts && read.is_parts());
+        let changes: [fn(&mut RawLabel); 6] = [
+            |raw| raw.incompatible = U64::new(JOURNAL),
+            |raw| raw.incompatible = U64::new(PARTS),
+            |raw| raw.incompatible = U64::new(JOURNAL | PARTS | COPIES),
+            |raw| {
+                raw.incompatible = U64::new(JOURNAL | PARTS | BEHIND);
+                raw.behind = U16::new(1);
+            },
+            |raw| raw.table[0].data = raw.table[1].data,
+            |raw| raw.table[1].data = raw.table[0].data,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&parts);
+            change(&mut raw);
+            let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
     fn newer_versions_and_features_are_told_apart_from_damage() {
         let mut raw = encode(&label());
         raw.version = U32::new(2);
         assert!(matches!(decode(&resealed(raw)), Copy::Newer(2)));
         let mut raw = encode(&label());
-        raw.incompatible.set(32);
-        assert!(matches!(decode(&resealed(raw)), Copy::Features(32)));
+        raw.incompatible.set(64);
+        assert!(matches!(decode(&resealed(raw)), Copy::Features(64)));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | 1 MiB..2 MiB of a pool with copies | bitmap of the regions in which copies may differ (`mirror/layout.rs` of nacre-media) |
 //! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file) |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
-//! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB |
+//! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB; of disks that each hold a part, on the first |
 //! | last 4096 bytes | label, second copy |
 //!
 //! A copy is written whole and its CRC tells whether it is; the second is written and fenced before
@@ -34,8 +34,11 @@ pub(crate) const BEHIND: u64 = 4;
 pub(crate) const LEAVES: u64 = 8;
 /// Feature: the disk that has a journal is several that hold the same (D76).
 pub(crate) const DISKS: u64 = 16;
+/// Feature: the disk that has a journal is several that hold each a part; the first one has the
+/// journal (D77).
+pub(crate) const PARTS: u64 = 32;
 /// All features that this program knows.
-pub(crate) const KNOWN: u64 = JOURNAL | COPIES | BEHIND | LEAVES | DISKS;
+pub(crate) const KNOWN: u64 = JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS;
 /// The most devices of a pool with copies, one of them on its way in.
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
@@ -71,7 +74,7 @@ pub(crate) struct RawLabel {
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
     /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`], [`BEHIND`],
-    /// [`LEAVES`], [`DISKS`].
+    /// [`LEAVES`], [`DISKS`], [`PARTS`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,
@@ -86,8 +89,8 @@ pub(crate) struct RawLabel {
     pub granularity: RawGranularity,
     /// Name of the device profile that the pool emulates, UTF-8, padded with zeros; zeros for none.
     pub emulates: [u8; EMULATES_MAX],
-    /// Bytes of the journal behind the data; 0 for none. Only pools of one device, or of
-    /// devices that hold the same, have one.
+    /// Bytes of the journal behind the data: of the only device, of each that holds the same, or
+    /// of the first of those that hold each a part; 0 for none.
     pub journal: U64,
     /// Bytes of memory that the image of a disk may take; 0 for half of what there is for it.
     pub cache: U64,

@@ -222,6 +222,9 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
     let table = &found.table;
     let index = find(found, named).ok_or_else(|| refused(pool, NOT_THERE))?;
     let why = match () {
+        _ if table.is_parts() => {
+            "devices behind an image in memory cannot leave yet; make another pool and copy (`nacre cp -r`)"
+        }
         _ if table.behind > 0 => "has a disk behind it; make another pool and copy (`nacre cp -r`)",
         _ if found.members.len() < 2 => {
             "it is the pool's only device; `nacre delete` deletes the pool"

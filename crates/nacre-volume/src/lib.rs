@@ -26,6 +26,7 @@ mod leave;
 mod lock;
 mod member;
 mod open;
+mod parts;
 mod placement;
 mod presence;
 mod scrub;

@@ -43,10 +43,14 @@ impl Volume {
     }
 
     /// Of copies, those that this process has; by a number that all processes agree on.
-    fn all_devices(&self) -> Vec<Arc<Device>> {
+    pub(crate) fn all_devices(&self) -> Vec<Arc<Device>> {
         if let Some(legs) = self.legs() {
             let legs = legs.devices().into_iter();
             return by_number(legs.map(|(_, leg)| Arc::clone(&leg.device)).collect());
+        }
+        if let Some(parts) = self.parts_on_disks() {
+            let disks = parts.disks().iter();
+            return disks.map(|disk| Arc::clone(&disk.device)).collect();
         }
         let Some(mirror) = self.mirror() else {
             let devices = self

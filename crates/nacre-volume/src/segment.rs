@@ -60,12 +60,16 @@ impl Part {
 impl Part {
     /// The disk behind the image, of a device of this kind.
     pub fn cache(&self, kind: DeviceKind) -> Result<Option<Cache>, VolumeError> {
-        let wish = Wish {
+        Cache::of((&self.device, kind), self.data, self.wish())
+    }
+
+    /// What its label says of a cache.
+    pub fn wish(&self) -> Wish {
+        Wish {
             journal: self.journal,
             room: self.cache,
             saved_every: self.saved_every,
-        };
-        Cache::of((&self.device, kind), self.data, wish)
+        }
     }
 }
 

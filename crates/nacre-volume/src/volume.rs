@@ -91,6 +91,9 @@ impl Volume {
         parts: &[Part],
         gone: &Gone,
     ) -> Result<Self, VolumeError> {
+        if parts.len() > 1 && parts[0].journal > 0 {
+            return Self::assemble_parts(pool, arrangement.stripe, parts);
+        }
         let segments = map_all(parts, gone)?;
         let owner = parts[0].device.owner();
         let cache = parts[0].cache(segments[0].media.kind())?;
@@ -147,7 +150,7 @@ impl Volume {
         })
     }
 
-    fn of(
+    pub(crate) fn of(
         mut segments: Vec<Segment>,
         (pool, owner): (Uuid, Owner),
         (Arrangement { stripe, behind }, closed): (Arrangement, Closed),
@@ -161,9 +164,11 @@ impl Volume {
             .filter(|segment| !matches!(segment.role, Role::Header(_)))
             .map(|segment| segment.end)
             .collect();
-        let placement = match segments.iter().filter(is_real).count() {
-            0 | 1 => None,
-            _ => Placement::of(stripe, ends.into_iter()),
+        let parts = cache.as_ref().and_then(|cache| cache.disk.parts());
+        let placement = match (parts, segments.iter().filter(is_real).count()) {
+            (Some(parts), _) => Placement::of(stripe, parts.disks().iter().map(|it| it.range.end)),
+            (None, 0 | 1) => None,
+            (None, _) => Placement::of(stripe, ends.into_iter()),
         };
         let head = match segments.is_empty() {
             true => return Err(VolumeError::NoDevices),
@@ -268,12 +273,10 @@ impl Volume {
     pub fn identities(&self) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |all: u64, word: u64| (all ^ word).wrapping_mul(FACTOR).rotate_left(29);
-        let devices = self
-            .real_segments()
-            .filter_map(|segment| segment.media.device());
+        let devices = self.all_devices();
         let identities: Vec<(u64, u64)> = match self.home {
             Some(home) => vec![home.numbers()],
-            None => devices.map(|it| it.identity().numbers()).collect(),
+            None => devices.iter().map(|it| it.identity().numbers()).collect(),
         };
         identities
             .into_iter()
@@ -324,10 +327,11 @@ impl Volume {
 
     /// All devices, in volume order.
     pub fn devices(&self) -> Vec<DeviceInfo> {
-        match (self.mirror(), self.legs()) {
-            (Some(mirror), _) => self.infos_of(mirror),
-            (None, Some(legs)) => self.infos_of_disks(legs),
-            (None, None) => self
+        match (self.mirror(), self.legs(), self.parts_on_disks()) {
+            (Some(mirror), _, _) => self.infos_of(mirror),
+            (None, Some(legs), _) => self.infos_of_disks(legs),
+            (None, None, Some(parts)) => self.infos_of_parts(parts),
+            (None, None, None) => self
                 .real_segments()
                 .map(|segment| self.info(segment))
                 .collect(),

@@ -183,6 +183,27 @@ fn only_what_was_lost_is_replaced_and_never_the_last() {
 }
 
 #[test]
+fn a_disk_is_lost_with_either_copy_of_its_label_and_not_where_they_differ() {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    let bytes = fs::read(pool.path("b")).unwrap();
+    // Who writes labels may have died between the two copies.
+    Volume::store_emulated(&pool.path("a"), "slow").unwrap();
+    pool.put_back("b", &bytes[..4096]);
+    assert!(!Volume::inspect(&pool.path("b")).unwrap().intact);
+    volume.check_copies().unwrap();
+    assert_eq!(pool.states("a"), [LegState::Current; 2]);
+    pool.put_back("b", &[1; 4096]);
+    // Somebody may be writing labels.
+    let lock = volume.lock_shared().unwrap();
+    volume.check_copies().unwrap();
+    assert_eq!(pool.states("a"), [LegState::Current; 2]);
+    drop(lock);
+    volume.check_copies().unwrap();
+    assert_eq!(pool.states("a"), [LegState::Current, LegState::Failed]);
+}
+
+#[test]
 fn what_is_not_there_is_refused() {
     let pool = Pool::new();
     drop(pool.open("a"));

@@ -25,14 +25,13 @@ Examples:
   nacre create --mode cached /dev/dax0.0             slow memory: fsync makes durable, less wear
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
-  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)
+  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two disks or devices as one pool (4 GiB each)
   nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB
   nacre create --copies 2 /dev/dax0.0 /dev/dax1.0    everything on both: one may be lost
   nacre create --behind cold.img=500G /dev/dax0.0    what is cold goes to a file on a disk";
 
 /// Why a wish for a cache has no effect.
-pub const NO_CACHE: &str =
-    "--cache is for a pool in mode cached on a single device; this one needs none";
+pub const NO_CACHE: &str = "--cache is for a pool in mode cached; this one needs none";
 
 /// Make a pool of one or more devices
 #[derive(Debug, Args)]
@@ -248,7 +247,7 @@ pub fn make(
     let formatted = match allowed {
         true => Store::format(&volume, &options),
         false => Err(StoreError::Invalid(
-            "mode cached is for a single device, or copies on disks, with room for a journal; this pool is durable without",
+            "mode cached is for a single device, or several disks, with room for a journal; this pool is durable without",
         )),
     };
     spinner.finish_and_clear();

@@ -1,10 +1,11 @@
 //! `nacre grow`.
 
 use crate::attached::Attached;
-use crate::failure::Result;
+use crate::failure::{Result, store_failure};
 use crate::users::take_alone;
 use crate::{output, size};
 use clap::Args;
+use nacre_store::give_all_to_disk;
 use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Stripe, Volume};
 use std::path::PathBuf;
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   nacre grow --size 10G my.pool /mnt/more/second     add a file of 10 GiB
-  nacre grow my.pool /dev/dax1.0                     add a whole device";
+  nacre grow my.pool /dev/dax1.0                     add a whole device
+  nacre grow --size 10G /ssd1/a.pool /ssd2/b.pool    a second disk; both are written through memory";
 
 /// Add a device to a pool that nobody uses at the moment
 #[derive(Debug, Args)]
@@ -44,6 +46,8 @@ pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
         let volume = Volume::open(pool, Access::ReadWrite)?;
         let _alone = volume.lock_exclusive()?;
         take_alone(pool, &volume)?;
+        // What processes that were killed have left in memory is of the pool as it was.
+        give_all_to_disk(&volume).map_err(|error| store_failure(pool, error))?;
         let added = DeviceSpec {
             path: arguments.device.clone(),
             size: arguments.size,

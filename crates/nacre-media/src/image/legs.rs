@@ -1,4 +1,4 @@
-//! Several disks that hold the same, behind one image (D76).
+//! Several disks behind one image, which hold the same (D76) or each a part (D77).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,12 +19,14 @@ pub struct DiskFds<'d> {
     pub plain: BorrowedFd<'d>,
     /// Past it, where that can be.
     pub direct: Option<BorrowedFd<'d>>,
+    /// A place of the image lies so many bytes nearer to the start on the disk.
+    pub back: u64,
 }
 
-/// Disks that hold the same.
+/// Several disks.
 pub trait DiskLegs: Send + Sync {
-    /// Calls `read` with the disk that a place is to be read from, and with another one if that
-    /// fails.
+    /// Calls `read` with the disk that a place, and what follows it up to a multiple of 1 MiB, is
+    /// to be read from, and with another one if that fails.
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()>;
 }
 
@@ -45,7 +47,7 @@ unsafe impl Send for SharedLegs {}
 unsafe impl Sync for SharedLegs {}
 
 impl Image {
-    /// Units come from one of these disks.
+    /// Units come from these disks.
     pub fn load_from_legs(&mut self, legs: Arc<dyn DiskLegs>) {
         self.legs = Some(legs);
     }
@@ -83,10 +85,17 @@ impl SharedLegs {
         &self.page().states
     }
 
-    /// Does something while nobody else of all processes does.
-    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _held = self.page().labels.lock();
+    /// Does something while nobody else of all processes does. Runs `finish` first if somebody died
+    /// while doing so.
+    pub fn alone<T>(&self, finish: impl FnOnce(), work: impl FnOnce() -> T) -> T {
+        let _held = self.page().labels.lock_after(finish);
         work()
+    }
+
+    /// Does not end what it began alone.
+    #[cfg(test)]
+    pub(super) fn die_alone(&self) {
+        std::mem::forget(self.page().labels.lock());
     }
 }
 

@@ -271,6 +271,7 @@ impl Image {
         DiskFds {
             plain: self.disk.fd(),
             direct: self.direct.as_deref().map(AsFd::as_fd),
+            back: 0,
         }
     }
 
@@ -316,26 +317,28 @@ impl Image {
             Ok(_) => Err(busy()),
             Err(errno) => Err(errno.into()),
         };
-        all(pread(direct, &mut *bytes, at))?;
+        all(pread(direct, &mut *bytes, at - disk.back))?;
         all(pwrite(&self.file, bytes, at))
     }
 
     /// Reads a range of the disk to its place, past the page cache if that can be.
     fn fetch(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
         if let Some(direct) = disk.direct
-            && self.fetch_by(direct.as_raw_fd(), range).is_ok()
+            && self
+                .fetch_by((direct.as_raw_fd(), disk.back), range)
+                .is_ok()
         {
             return Ok(());
         }
-        self.fetch_by(disk.plain.as_raw_fd(), range)
+        self.fetch_by((disk.plain.as_raw_fd(), disk.back), range)
     }
 
-    fn fetch_by(&self, disk: RawFd, range: &Range<u64>) -> io::Result<()> {
+    fn fetch_by(&self, (disk, back): (RawFd, u64), range: &Range<u64>) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
             let (to, len) = (self.address(at), (range.end - at) as usize);
             // SAFETY: the place is mapped, and nobody uses it before the bits of its units are set.
-            let read = unsafe { libc::pread64(disk, to.cast::<c_void>(), len, at as i64) };
+            let read = unsafe { libc::pread64(disk, to.cast::<c_void>(), len, (at - back) as i64) };
             match read {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 1.. => at += read as u64,

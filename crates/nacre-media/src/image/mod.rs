@@ -235,7 +235,7 @@ pub struct Image {
     buffer: Mutex<Vec<u8>>,
     /// The device, where it is memory that is mapped.
     mapped: Option<Arc<dyn Mapped>>,
-    /// The disks, where several hold the same.
+    /// The disks, where there are several.
     legs: Option<Arc<dyn DiskLegs>>,
     /// Whether units may be dropped.
     drops: bool,
@@ -574,15 +574,22 @@ impl Image {
         if self.head().blind.load(Ordering::SeqCst) != 0 {
             return;
         }
-        let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
-        let (freed, units) = (&self.freed[set], units(at..at + len));
-        if !freed.has_any(units.clone()) {
+        let units = units(at..at + len);
+        if !self.was_freed(units.clone()) {
             self.new.set_all(units);
             return;
         }
-        for unit in units.filter(|&unit| !freed.has_any(unit..unit + 1)) {
+        for unit in units.filter(|&unit| !self.was_freed(unit..unit + 1)) {
             self.new.set_all(unit..unit + 1);
         }
+    }
+
+    /// Whether any of these units was freed since the version that the disk has for sure. One that
+    /// is on its way may not get there: then the journal must have room for what they hold.
+    fn was_freed(&self, units: Range<u64>) -> bool {
+        let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
+        let is_settled = self.head().settled.load(Ordering::SeqCst) != 0;
+        self.freed[set].has_any(units.clone()) || !is_settled && self.freed[1 - set].has_any(units)
     }
 
     /// Units that nothing refers to any more are about to be free. (C11)

@@ -56,6 +56,25 @@ fn so_is_what_was_freed_before_one_whose_maker_died() {
 }
 
 #[test]
+fn what_was_freed_before_one_that_is_on_its_way_counts_for_the_journal() {
+    let stage = stage();
+    let image = &stage.image;
+    image
+        .passes
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    version(image, true);
+    image.note_freed(60 * UNIT_SIZE, 2 * UNIT_SIZE);
+    image.take(|_, _| {});
+    store_new(image, 60..61);
+    assert_eq!(image.new_bytes(), 0);
+    store_new(image, 57..58);
+    assert_eq!(image.new_bytes(), UNIT_SIZE);
+    image.written([].iter());
+    store_new(image, 61..62);
+    assert_eq!(image.new_bytes(), 2 * UNIT_SIZE);
+}
+
+#[test]
 fn what_is_taken_after_another_count_of_what_is_free_is_not_new() {
     let stage = stage();
     let image = &stage.image;

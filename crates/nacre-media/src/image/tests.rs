@@ -477,3 +477,16 @@ fn canary_a_store_through_a_window_that_is_not_known_goes() {
     assert_eq!(image.end_window(WINDOW), Ok(()));
     assert!(image.is_clean() && goes(image));
 }
+
+#[test]
+fn what_a_dead_process_did_alone_is_finished_first() {
+    let legs = stage().image.shared_legs(SIZE).unwrap();
+    let mut finished = 0;
+    legs.alone(|| finished += 1, || ());
+    assert_eq!(finished, 0);
+    // A thread is as good.
+    thread::scope(|scope| scope.spawn(|| legs.die_alone()).join().unwrap());
+    legs.alone(|| finished += 1, || ());
+    legs.alone(|| finished += 1, || ());
+    assert_eq!(finished, 1);
+}

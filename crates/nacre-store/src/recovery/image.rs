@@ -124,6 +124,16 @@ pub(crate) fn retire(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
+/// The disk has all that was stored, and there is no image any more; nothing else of the pool
+/// changes. The caller holds the pool's exclusive lock and is alone.
+pub fn give_all_to_disk(volume: &Volume) -> Result<()> {
+    bring_up_locked(volume)?;
+    if let Some(version) = volume.take_version() {
+        volume.write_version(version)?;
+    }
+    retire(volume)
+}
+
 fn remove_from(folder: &Folder) -> Result<()> {
     folder.remove(IMAGE)?;
     folder.leave_if_unused();

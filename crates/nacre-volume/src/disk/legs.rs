@@ -23,10 +23,9 @@ use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
+use super::one::One;
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
-#[cfg(feature = "explore")]
-use crate::tap::{self, DiskEvent};
 
 /// Bits of the word that tell which disks have failed since the labels were written.
 const LOST_BITS: u32 = 16;
@@ -284,8 +283,22 @@ impl LegsDisk {
     /// Does something while no other process changes labels.
     pub fn changing_labels<T>(&self, work: impl FnOnce() -> T) -> T {
         match self.shared.get() {
-            Some(shared) => shared.alone(work),
+            Some(shared) => shared.alone(|| self.finish_labels(), work),
             None => work(),
+        }
+    }
+
+    /// Writes the newest labels again: who died while it wrote them may have left half of one.
+    fn finish_labels(&self) {
+        let Some(table) = self.labels.newest() else {
+            return;
+        };
+        for entry in &table.devices {
+            let state = entry.state.unwrap_or_default();
+            if let Some(device) = self.device_to_write(entry.uuid, state) {
+                // One that does not take it is found out by who looks at labels.
+                let _ = write_as(&table, entry.uuid, &device);
+            }
         }
     }
 
@@ -489,14 +502,20 @@ impl LegsDisk {
         &self.labels
     }
 
-    /// Loses disks whose labels are not theirs any more: something else was written over them.
+    /// Whether the labels of all disks seem to be theirs. While one is written it may not seem so.
+    pub fn have_labels(&self, pool: Uuid) -> bool {
+        let devices = self.devices();
+        devices.iter().all(|(_, leg)| leg.has_label(pool))
+    }
+
+    /// Loses disks whose labels are not theirs any more: something else was written over one of the
+    /// two copies at least. Nobody else changes labels who does not ask this for it.
     pub fn check_labels(&self, pool: Uuid) -> Result<(), DiskFailed> {
-        for (_, leg) in self.devices() {
-            let ours = |label: &LabelInfo| label.pool == pool && label.own().uuid == leg.uuid;
-            if !label::read(&leg.device).is_ok_and(|label| ours(&label)) {
-                self.lose(leg.uuid);
-            }
-        }
+        self.changing_labels(|| {
+            let devices = self.devices().into_iter();
+            let strange = devices.filter(|(_, leg)| !leg.has_label(pool));
+            strange.for_each(|(_, leg)| self.lose(leg.uuid));
+        });
         self.settle_labels()
     }
 
@@ -516,56 +535,11 @@ impl Leg {
             file: FileDisk::new(device, writable),
         }
     }
-}
 
-/// One of the disks, with its number in the table.
-#[derive(Clone, Copy)]
-struct One<'d>(usize, &'d FileDisk);
-
-impl One<'_> {
-    /// Lets the explorer see what is done to a disk, or fail it.
-    #[cfg(feature = "explore")]
-    fn tell(self, event: impl FnOnce() -> DiskEvent) -> Result<(), DiskFailed> {
-        if tap::disk_fails(self.0) {
-            return Err(failed("as the explorer wished"));
-        }
-        tap::disk(self.0, event);
-        Ok(())
-    }
-}
-
-impl Disk for One<'_> {
-    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        self.1.read(at, to)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Write(at, bytes.to_vec()))?;
-        self.1.write(at, bytes)
-    }
-
-    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Through(at, bytes.to_vec()))?;
-        self.1.write_through(at, bytes)
-    }
-
-    fn sync(&self) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        if tap::sync_fails() {
-            self.tell(|| DiskEvent::SyncFailed)?;
-            return Err(failed("as the explorer wished"));
-        }
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Sync)?;
-        self.1.sync()
-    }
-
-    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Settle(ranges.to_vec()))?;
-        self.1.settle(ranges)
+    /// Whether both copies of its label are its own. They may differ: who died may have written one
+    /// of them.
+    fn has_label(&self, pool: Uuid) -> bool {
+        label::are_of(&self.device, pool, self.uuid)
     }
 }
 
@@ -575,6 +549,7 @@ impl DiskLegs for LegsDisk {
             read(DiskFds {
                 plain: leg.device.fd(),
                 direct: leg.file.through(),
+                back: 0,
             })
         };
         let is_its = |error: &io::Error| !is_of_memory(error);
@@ -633,5 +608,35 @@ impl Disk for LegsDisk {
 impl std::fmt::Debug for LegsDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LegsDisk").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+
+    use crate::{Caching, CreateOptions, DeviceSpec, Volume};
+
+    #[test]
+    fn half_of_a_label_that_a_dead_process_left_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = |name: &str| DeviceSpec {
+            path: folder.path().join(name),
+            size: Some(32 << 20),
+        };
+        let options = CreateOptions {
+            copies: 2,
+            caching: Caching::Always,
+            ..CreateOptions::default()
+        };
+        let volume = Volume::create(&[spec("a"), spec("b")], options).unwrap();
+        let legs = volume.legs().unwrap();
+        assert!(legs.have_labels(volume.uuid()));
+        let file = fs::File::options().write(true).open(spec("b").path);
+        file.unwrap().write_all_at(&[1; 100], 2000).unwrap();
+        assert!(!legs.have_labels(volume.uuid()));
+        legs.finish_labels();
+        assert!(legs.have_labels(volume.uuid()));
     }
 }

@@ -3,13 +3,15 @@
 mod file;
 mod legs;
 mod mapped;
+mod one;
+mod parts;
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Access, Device, DeviceKind, Media, MediaError};
+use nacre_media::{Access, Device, DeviceKind, DiskLegs, Media, MediaError};
 use nacre_types::site;
 
 #[cfg(feature = "explore")]
@@ -17,6 +19,7 @@ use crate::tap::{self, DiskEvent};
 use file::FileDisk;
 pub(crate) use legs::{Leg, LegsDisk};
 use mapped::MappedDisk;
+pub(crate) use parts::{PartDisk, PartsDisk};
 
 /// From so many bytes on, what is new goes home before the record: a second wait then costs less
 /// than writing it twice. The explorer has small files.
@@ -35,6 +38,8 @@ pub(crate) enum DeviceDisk {
     Mapped(MappedDisk),
     /// Several disks that hold the same (D76).
     Legs(Arc<LegsDisk>),
+    /// Several disks that each hold a part (D77).
+    Parts(Arc<PartsDisk>),
 }
 
 /// Which part of a device is used, from `start` on.
@@ -62,7 +67,7 @@ impl DeviceDisk {
     pub fn shared(&self) -> Option<Arc<OwnedFd>> {
         match self {
             Self::File(file) => file.shared(),
-            Self::Mapped(_) | Self::Legs(_) => None,
+            Self::Mapped(_) | Self::Legs(_) | Self::Parts(_) => None,
         }
     }
 
@@ -73,7 +78,8 @@ impl DeviceDisk {
             _ => None,
         };
         let legs = self.legs().into_iter().flat_map(|legs| legs.fds());
-        through.into_iter().chain(legs)
+        let parts = self.parts().into_iter().flat_map(|parts| parts.fds());
+        through.into_iter().chain(legs).chain(parts)
     }
 
     /// The disks that hold the same, if it is several.
@@ -84,10 +90,27 @@ impl DeviceDisk {
         }
     }
 
+    /// The disks that hold each a part, if it is several.
+    pub fn parts(&self) -> Option<&Arc<PartsDisk>> {
+        match self {
+            Self::Parts(parts) => Some(parts),
+            _ => None,
+        }
+    }
+
+    /// Several disks, for who loads from them.
+    pub fn several(&self) -> Option<Arc<dyn DiskLegs>> {
+        match self {
+            Self::File(_) | Self::Mapped(_) => None,
+            Self::Legs(legs) => Some(Arc::clone(legs) as Arc<dyn DiskLegs>),
+            Self::Parts(parts) => Some(Arc::clone(parts) as Arc<dyn DiskLegs>),
+        }
+    }
+
     /// The mapping of a device that is memory.
     pub fn mapped(&self) -> Option<&Arc<Media>> {
         match self {
-            Self::File(_) | Self::Legs(_) => None,
+            Self::File(_) | Self::Legs(_) | Self::Parts(_) => None,
             Self::Mapped(mapped) => Some(mapped.media()),
         }
     }
@@ -96,16 +119,21 @@ impl DeviceDisk {
     /// of `whole` bytes. Memory is worn by what is written, and by nothing that is waited for.
     pub fn goes_first(&self, len: u64, whole: u64, all: u64) -> bool {
         match self {
-            Self::File(_) | Self::Legs(_) => all >= HOME_FIRST,
+            Self::File(_) | Self::Legs(_) | Self::Parts(_) => all >= HOME_FIRST,
             // The record and its checkpoint write them twice.
             Self::Mapped(_) => whole <= 2 * len,
         }
     }
 
+    #[cfg(feature = "explore")]
+    fn is_several(&self) -> bool {
+        self.several().is_some()
+    }
+
     /// Several disks tell themselves.
     #[cfg(feature = "explore")]
     fn tell(&self, event: impl FnOnce() -> DiskEvent) {
-        if self.legs().is_none() {
+        if !self.is_several() {
             tap::disk(0, event);
         }
     }
@@ -115,6 +143,7 @@ impl DeviceDisk {
             Self::File(file) => file,
             Self::Mapped(mapped) => mapped,
             Self::Legs(legs) => &**legs,
+            Self::Parts(parts) => &**parts,
         }
     }
 }
@@ -141,7 +170,7 @@ impl Disk for &DeviceDisk {
 
     fn sync(&self) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        if tap::sync_fails() && self.legs().is_none() {
+        if tap::sync_fails() && !self.is_several() {
             tap::disk(0, || DiskEvent::SyncFailed);
             return Err(DiskFailed("as the explorer wished".into()));
         }

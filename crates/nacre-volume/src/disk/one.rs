@@ -1,0 +1,65 @@
+//! One of several disks, as the explorer sees it.
+
+use std::ops::Range;
+
+use nacre_cache::{Disk, DiskFailed};
+
+use super::file::FileDisk;
+#[cfg(feature = "explore")]
+use crate::tap::{self, DiskEvent};
+
+/// One of the disks, with its number in the table.
+#[derive(Clone, Copy)]
+pub(super) struct One<'d>(pub usize, pub &'d FileDisk);
+
+impl One<'_> {
+    /// Lets the explorer see what is done to a disk, or fail it.
+    #[cfg(feature = "explore")]
+    fn tell(self, event: impl FnOnce() -> DiskEvent) -> Result<(), DiskFailed> {
+        if tap::disk_fails(self.0) {
+            return Err(as_wished());
+        }
+        tap::disk(self.0, event);
+        Ok(())
+    }
+}
+
+#[cfg(feature = "explore")]
+fn as_wished() -> DiskFailed {
+    DiskFailed("as the explorer wished".into())
+}
+
+impl Disk for One<'_> {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.1.read(at, to)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Write(at, bytes.to_vec()))?;
+        self.1.write(at, bytes)
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Through(at, bytes.to_vec()))?;
+        self.1.write_through(at, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        if tap::sync_fails() || tap::disk_fails(self.0) {
+            tap::disk(self.0, || DiskEvent::SyncFailed);
+            return Err(as_wished());
+        }
+        #[cfg(feature = "explore")]
+        tap::disk(self.0, || DiskEvent::Sync);
+        self.1.sync()
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.tell(|| DiskEvent::Settle(ranges.to_vec()))?;
+        self.1.settle(ranges)
+    }
+}

@@ -1,0 +1,248 @@
+//! Several disks that each hold a part, as one (D77).
+//!
+//! It is their data side by side, as in the volume, and behind that the journal, which lies on the
+//! first disk behind its data. What is written goes to the disk that has the place. Only a sync is
+//! of all: what is not home on one of them keeps the journal for all.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use nacre_cache::{Disk, DiskFailed};
+use nacre_media::{Device, DiskFds, DiskLegs, FileCall, Granularity, together};
+use nacre_types::{Uuid, site};
+
+use super::file::FileDisk;
+use super::one::One;
+use crate::layout::DATA_START;
+
+/// The kernel does so many calls at the same time.
+const AT_ONCE: usize = 8;
+
+/// One of the disks.
+#[derive(Debug)]
+pub(crate) struct PartDisk {
+    pub uuid: Uuid,
+    pub device: Arc<Device>,
+    pub granularity: Granularity,
+    /// Its part of the volume.
+    pub range: Range<u64>,
+    file: FileDisk,
+}
+
+/// Neighbours of the logical disk that are on one of the disks.
+#[derive(Debug)]
+struct Stretch {
+    places: Range<u64>,
+    /// The number of the disk.
+    disk: usize,
+    /// A place is so many bytes nearer to the start there.
+    back: u64,
+}
+
+/// Disks that hold each a part.
+#[derive(Debug)]
+pub(crate) struct PartsDisk {
+    disks: Vec<PartDisk>,
+    /// Without gaps, in order.
+    stretches: Vec<Stretch>,
+}
+
+/// A piece of a range, on the disk that has it.
+struct On<'d> {
+    number: usize,
+    disk: &'d PartDisk,
+    /// Where it is there.
+    at: u64,
+    /// Its place in the range.
+    piece: Range<usize>,
+}
+
+impl On<'_> {
+    fn one(&self) -> One<'_> {
+        One(self.number, &self.disk.file)
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.at..self.at + self.piece.len() as u64
+    }
+}
+
+impl PartsDisk {
+    /// Of these devices, each with so much data, in the order of the table. The first one has a
+    /// journal of so many bytes.
+    pub fn new(
+        parts: impl Iterator<Item = ((Uuid, Arc<Device>, Granularity), u64)>,
+        journal: u64,
+        writable: bool,
+    ) -> Self {
+        let (mut disks, mut stretches, mut end) = (Vec::new(), Vec::new(), 0);
+        for (number, ((uuid, device, granularity), data)) in parts.enumerate() {
+            let range = end..end + data;
+            end = range.end;
+            stretches.push(Stretch {
+                places: DATA_START + range.start..DATA_START + range.end,
+                disk: number,
+                back: range.start,
+            });
+            disks.push(PartDisk {
+                uuid,
+                file: FileDisk::new(&device, writable),
+                device,
+                granularity,
+                range,
+            });
+        }
+        stretches.push(Stretch {
+            places: DATA_START + end..DATA_START + end + journal,
+            disk: 0,
+            back: end - disks.first().map_or(0, |first: &PartDisk| first.range.end),
+        });
+        Self { disks, stretches }
+    }
+
+    /// In the order of the volume.
+    pub fn disks(&self) -> &[PartDisk] {
+        &self.disks
+    }
+
+    /// Kernel fds of the disks.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let disks = self.disks.iter();
+        disks.flat_map(|disk| std::iter::once(disk.device.fd()).chain(disk.file.through()))
+    }
+
+    fn find(&self, at: u64) -> Option<&Stretch> {
+        let mut stretches = self.stretches.iter();
+        stretches.find(|stretch| stretch.places.contains(&at))
+    }
+
+    /// The pieces of a range. A place that a record names may be anywhere.
+    fn pieces(&self, at: u64, len: usize) -> Result<Vec<On<'_>>, DiskFailed> {
+        let (mut pieces, mut done) = (Vec::new(), 0);
+        while done < len {
+            let place = at.checked_add(done as u64);
+            let stretch = place.and_then(|place| Some((place, self.find(place)?)));
+            let Some((place, stretch)) = stretch else {
+                return Err(DiskFailed("a place that is on none of the disks".into()));
+            };
+            let room = usize::try_from(stretch.places.end - place).unwrap_or(usize::MAX);
+            let piece = done..len.min(done.saturating_add(room));
+            done = piece.end;
+            pieces.push(On {
+                number: stretch.disk,
+                disk: &self.disks[stretch.disk],
+                at: place - stretch.back,
+                piece,
+            });
+        }
+        Ok(pieces)
+    }
+
+    /// As `pieces`, for hints.
+    fn each(&self, range: Range<u64>, mut work: impl FnMut(&FileDisk, Range<u64>)) {
+        let pieces = self.pieces(range.start, (range.end - range.start) as usize);
+        let pieces = pieces.into_iter().flatten();
+        pieces.for_each(|on| work(&on.disk.file, on.range()));
+    }
+
+    /// Syncs all that can be synced at the same time; `None`: it has to be done alone.
+    fn sync_together(&self) -> Vec<Option<Result<(), DiskFailed>>> {
+        let calls = self.disks.iter().filter_map(|disk| disk.file.call_sync());
+        let calls: Vec<FileCall> = calls.collect();
+        // The explorer sees one after the other.
+        let results = match cfg!(feature = "explore") {
+            true => vec![None; calls.len()],
+            false => calls.chunks(AT_ONCE).flat_map(together).collect(),
+        };
+        let failed = |errno: rustix::io::Errno| DiskFailed(errno.to_string());
+        let results = results.into_iter();
+        results
+            .map(|done| Some(done?.map(drop).map_err(failed)))
+            .collect()
+    }
+}
+
+impl Disk for PartsDisk {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        let pieces = self.pieces(at, to.len())?;
+        let mut pieces = pieces.into_iter();
+        pieces.try_for_each(|on| on.one().read(on.at, &mut to[on.piece.clone()]))
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        let pieces = self.pieces(at, bytes.len())?;
+        let mut pieces = pieces.into_iter();
+        pieces.try_for_each(|on| on.one().write(on.at, &bytes[on.piece.clone()]))
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        let pieces = self.pieces(at, bytes.len())?;
+        let mut pieces = pieces.into_iter();
+        pieces.try_for_each(|on| on.one().write_through(on.at, &bytes[on.piece.clone()]))
+    }
+
+    /// Of all, whatever was written by whom.
+    fn sync(&self) -> Result<(), DiskFailed> {
+        let mut all = Ok(());
+        for (number, done) in self.sync_together().into_iter().enumerate() {
+            let one = One(number, &self.disks[number].file);
+            let done = match done {
+                _ if number > 0 && !site::step() => Ok(()),
+                Some(done) => done,
+                None => one.sync(),
+            };
+            all = all.and(done);
+        }
+        all
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        let begin = |range: &Range<u64>| self.begin_writing(range.clone());
+        ranges.iter().for_each(begin);
+        let mut on_each = vec![Vec::new(); self.disks.len()];
+        for range in ranges {
+            let pieces = self.pieces(range.start, (range.end - range.start) as usize)?;
+            let pieces = pieces.into_iter();
+            pieces.for_each(|on| on_each[on.number].push(on.range()));
+        }
+        let on_each = on_each.iter().enumerate();
+        let mut written = on_each.filter(|(_, ranges)| !ranges.is_empty());
+        written.try_for_each(|(number, ranges)| match number == 0 || site::step() {
+            true => One(number, &self.disks[number].file).settle(ranges),
+            false => Ok(()),
+        })
+    }
+
+    fn gathers(&self) -> Option<u64> {
+        self.disks.first().and_then(|disk| disk.file.gathers())
+    }
+
+    fn expect(&self, range: Range<u64>) {
+        self.each(range, FileDisk::expect);
+    }
+
+    fn begin_writing(&self, range: Range<u64>) {
+        self.each(range, FileDisk::begin_writing);
+    }
+
+    fn forget(&self, at: u64, len: u64) {
+        self.each(at..at + len, |file, range| {
+            file.forget(range.start, range.end - range.start);
+        });
+    }
+}
+
+impl DiskLegs for PartsDisk {
+    /// Nobody reads over the end of a part at once: they end at multiples of 2 MiB.
+    fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
+        let stretch = self.find(at).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let disk = &self.disks[stretch.disk];
+        read(DiskFds {
+            plain: disk.device.fd(),
+            direct: disk.file.through(),
+            back: stretch.back,
+        })
+    }
+}

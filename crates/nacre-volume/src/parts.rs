@@ -1,0 +1,66 @@
+//! Pools of disks that each hold a part, behind one image (D77).
+
+use std::sync::Arc;
+
+use nacre_media::{Access, AddressRange, Media};
+use nacre_types::{DeviceOffset, Uuid, VolumeOffset};
+
+use crate::cache::Cache;
+use crate::disk::{PartDisk, PartsDisk};
+use crate::error::VolumeError;
+use crate::layout::DATA_START;
+use crate::placement::{Arrangement, Stripe};
+use crate::segment::{Closed, Role};
+use crate::volume::{DeviceInfo, Part, Segment, Volume};
+
+impl Volume {
+    /// The disks behind the image that hold each a part; `None` for other pools.
+    pub(crate) fn parts_on_disks(&self) -> Option<&Arc<PartsDisk>> {
+        self.cache.as_ref()?.disk.parts()
+    }
+
+    /// As [`Volume::assemble`], of disks behind an image.
+    pub(crate) fn assemble_parts(
+        pool: Uuid,
+        stripe: Stripe,
+        parts: &[Part],
+    ) -> Result<Self, VolumeError> {
+        let first = parts.first().ok_or(VolumeError::NoDevices)?;
+        let data = parts.iter().map(|part| part.data).sum();
+        let writable = first.device.access() == Access::ReadWrite;
+        let held = |part: &Part| (part.uuid, Arc::clone(&part.device), part.granularity);
+        let held = parts.iter().map(|part| (held(part), part.data));
+        let disk = PartsDisk::new(held, first.journal, writable);
+        let cache = Cache::of_parts(&first.device, disk, data, first.wish());
+        let at = DeviceOffset(DATA_START);
+        let place = AddressRange::reserve(data)?;
+        let segment = Segment {
+            media: Media::map_behind_image(&first.device, at, data, Some(place))?,
+            start: 0,
+            end: data,
+            device: first.uuid,
+            granularity: first.granularity,
+            role: Role::Device(Default::default()),
+        };
+        let owned = (pool, first.device.owner());
+        let arrangement = Arrangement { stripe, behind: 0 };
+        Self::of(
+            vec![segment],
+            owned,
+            (arrangement, Closed::default()),
+            Some(cache),
+        )
+    }
+
+    pub(crate) fn infos_of_parts(&self, parts: &PartsDisk) -> Vec<DeviceInfo> {
+        let info = |disk: &PartDisk| DeviceInfo {
+            path: disk.device.path().to_owned(),
+            identity: Some(disk.device.identity()),
+            size: disk.device.len(),
+            granularity: disk.granularity,
+            range: VolumeOffset(disk.range.start)..VolumeOffset(disk.range.end),
+            ..self.head.info_of(&self.head.media, disk.uuid)
+        };
+        parts.disks().iter().map(info).collect()
+    }
+}

@@ -1,0 +1,252 @@
+//! Disks that hold each a part, behind one image.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nacre_testkit::pool::{CAREFUL, Devices};
+use nacre_types::{StoreKind, VolumeOffset};
+use nacre_volume::{
+    Access, Caching, Committer, CreateOptions, MediaFailed, Stripe, Volume, VolumeError,
+};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 32 * MIB;
+
+/// A pool on disks with these names, which are files in memory.
+struct Pool(Devices);
+
+impl Pool {
+    fn new(names: &[&str]) -> Self {
+        let devices = Devices::below(Path::new("/dev/shm"));
+        let options = CreateOptions {
+            caching: Caching::Always,
+            ..CAREFUL
+        };
+        let volume = devices.volume(names, SIZE, options);
+        assert!(volume.is_cached() && !volume.has_copies());
+        assert_eq!(volume.devices().len(), names.len());
+        Self(devices)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.file(name)
+    }
+
+    /// With a new image, as after a power cut.
+    fn open(&self, name: &str) -> Volume {
+        let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
+        volume.make_image(memory()).unwrap();
+        volume
+    }
+
+    fn grow(&self, name: &str) -> Result<Volume, VolumeError> {
+        let added = self.0.spec(name, SIZE);
+        Volume::grow(&[&self.path("a")], &added, CAREFUL)
+    }
+
+    /// What a disk holds at a place of its data.
+    fn on(&self, name: &str, at: u64, len: usize) -> Vec<u8> {
+        let bytes = fs::read(self.path(name)).unwrap();
+        bytes[(2 * MIB + at) as usize..][..len].to_vec()
+    }
+}
+
+fn memory() -> OwnedFd {
+    memfd_create("image", MemfdFlags::CLOEXEC).unwrap()
+}
+
+/// Where the second device begins.
+fn border(volume: &Volume) -> VolumeOffset {
+    volume.devices()[1].range.start
+}
+
+fn store(volume: &Volume, at: VolumeOffset, bytes: &[u8]) {
+    let stored = volume.write(at, bytes, StoreKind::Data);
+    volume.fence(stored).unwrap();
+}
+
+/// As `store`, committed in pieces that a record has room for.
+fn store_much(volume: &Volume, at: VolumeOffset, bytes: &[u8]) {
+    for (number, piece) in (0..).zip(bytes.chunks(1 << 20)) {
+        store(volume, at.add(number << 20), piece);
+        commit(volume);
+    }
+}
+
+fn commit(volume: &Volume) {
+    let version = volume.take_version().unwrap();
+    volume.write_version(version).unwrap();
+}
+
+fn bytes(volume: &Volume, at: VolumeOffset, len: usize) -> Vec<u8> {
+    let mut found = vec![0; len];
+    volume.read(at, &mut found);
+    found
+}
+
+fn pattern(len: usize, salt: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at * 7 + at / 251 + salt) as u8)
+        .collect()
+}
+
+#[test]
+fn what_is_committed_comes_to_the_disk_that_has_its_place() {
+    let pool = Pool::new(&["a", "b", "c"]);
+    let volume = pool.open("b");
+    let (first, second) = (volume.devices()[0].range.end, volume.devices()[1].range.end);
+    assert!(first < second, "{first} {second}");
+    assert!(
+        first.get() < SIZE - 4 * MIB,
+        "the first one has the journal"
+    );
+    // Over both borders, all of the second device.
+    let start = VolumeOffset(first.get() - 5000);
+    let wanted = pattern((second.get() - first.get()) as usize + 10_000, 3);
+    store_much(&volume, start, &wanted);
+    drop(volume);
+    let volume = pool.open("c");
+    assert!(bytes(&volume, start, wanted.len()) == wanted);
+    volume.checkpoint().unwrap();
+    let at_second = (second.get() - first.get()) as usize;
+    assert!(pool.on("a", start.get(), 5000) == wanted[..5000]);
+    assert!(pool.on("b", 0, at_second) == wanted[5000..][..at_second]);
+    assert!(pool.on("c", 0, 5000) == wanted[wanted.len() - 5000..]);
+}
+
+/// Who is alone.
+struct Alone;
+
+impl Committer for Alone {
+    fn enter(&self) {}
+
+    fn leave(&self) {}
+
+    fn commit(&self) -> Result<(), MediaFailed> {
+        Ok(())
+    }
+
+    fn set_share(&self, _: u64) {}
+
+    fn end_share(&self, _: u64) {}
+
+    fn owner(&self) -> u64 {
+        0
+    }
+
+    fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
+    fn bring_home(&self) -> Result<(), MediaFailed> {
+        Err(MediaFailed)
+    }
+
+    fn make_room(&self) -> Result<(), MediaFailed> {
+        Err(MediaFailed)
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn what_went_comes_back_from_its_disk() {
+    let pool = Pool::new(&["a", "b"]);
+    let volume = pool.open("a");
+    volume.set_committer(Arc::new(Alone));
+    let start = VolumeOffset(border(&volume).get() - 3 * MIB);
+    let wanted = pattern(6 << 20, 9);
+    store_much(&volume, start, &wanted);
+    volume.checkpoint().unwrap();
+    let gone = volume.drop_memory();
+    assert!(gone >= 6 * MIB, "{gone}");
+    assert!(bytes(&volume, start, wanted.len()) == wanted);
+}
+
+#[test]
+fn what_was_not_committed_is_in_the_image_of_all() {
+    let pool = Pool::new(&["a", "b"]);
+    let volume = Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
+    let named = pool.path("image");
+    fs::write(&named, []).unwrap();
+    let open = || -> OwnedFd {
+        let file = fs::File::options().read(true).write(true).open(&named);
+        file.unwrap().into()
+    };
+    volume.make_image(open()).unwrap();
+    let place = border(&volume);
+    store(&volume, place, b"there");
+    drop(volume);
+    let volume = Volume::open(&pool.path("b"), Access::ReadWrite).unwrap();
+    assert!(volume.join_image(open()).unwrap());
+    assert_eq!(bytes(&volume, place, 5), b"there");
+    assert_eq!(pool.on("b", 0, 5), [0; 5]);
+}
+
+#[test]
+fn without_one_of_them_it_is_refused() {
+    let pool = Pool::new(&["a", "b"]);
+    for (away, asked) in [("a", "b"), ("b", "a")] {
+        fs::rename(pool.path(away), pool.path("away")).unwrap();
+        let missing = Volume::open(&pool.path(asked), Access::ReadWrite);
+        assert!(
+            matches!(missing, Err(VolumeError::Missing { .. })),
+            "{away}"
+        );
+        fs::rename(pool.path("away"), pool.path(away)).unwrap();
+    }
+    let other = Pool::new(&["a", "b"]);
+    fs::rename(other.path("b"), pool.path("b")).unwrap();
+    let foreign = Volume::open(&pool.path("a"), Access::ReadWrite);
+    assert!(matches!(foreign, Err(VolumeError::Foreign { .. })));
+}
+
+#[test]
+fn a_disk_gets_a_second_and_a_third_one() {
+    let pool = Pool::new(&["a"]);
+    let volume = pool.open("a");
+    assert_eq!(volume.stripe(), Stripe::None);
+    let old = volume.len();
+    // In the journal alone.
+    store(&volume, VolumeOffset(old - 4096), b"old");
+    commit(&volume);
+    drop(volume);
+    let mut before = old;
+    for name in ["b", "c"] {
+        let grown = pool.grow(name).unwrap();
+        assert!(grown.is_cached() && grown.stripe() == Stripe::USUAL);
+        assert_eq!(grown.len(), before + 28 * MIB);
+        before = grown.len();
+        drop(grown);
+        let volume = pool.open(name);
+        assert_eq!(bytes(&volume, VolumeOffset(old - 4096), 3), b"old");
+        store(&volume, VolumeOffset(before - 4096), name.as_bytes());
+        commit(&volume);
+    }
+    let volume = pool.open("b");
+    assert_eq!(bytes(&volume, VolumeOffset(before - 4096), 1), b"c");
+    let leaves = Volume::may_leave(&pool.path("a"), &pool.path("b"));
+    assert!(matches!(leaves, Err(VolumeError::CannotLeave { .. })));
+}
+
+#[test]
+fn several_get_no_journal_where_they_are_not_alike_or_not_asked_for() {
+    let devices = Devices::below(Path::new("/dev/shm"));
+    for caching in [Caching::Never, Caching::Disks] {
+        let options = CreateOptions {
+            caching,
+            force: true,
+            ..CAREFUL
+        };
+        // A file in memory is no disk.
+        let volume = devices.volume(&["a", "b"], SIZE, options);
+        assert!(!volume.is_cached());
+    }
+    let grown = Volume::grow(&[&devices.file("a")], &devices.spec("c", SIZE), CAREFUL);
+    assert!(!grown.unwrap().is_cached());
+}
