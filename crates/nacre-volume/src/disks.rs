@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Access, AddressRange, Device, DeviceIdentity, LegState, Media, RebuildProgress};
+use nacre_media::{
+    Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
+};
 use nacre_runtime::Trust;
 use nacre_types::{DeviceOffset, Uuid};
 
@@ -159,7 +161,10 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let cache = self.cache.as_ref().ok_or(VolumeError::NoDevices)?;
         let leg = Leg::new(entry.uuid, device, true);
-        wipe(&leg, cache.at..cache.at + cache.len).map_err(|why| self.disk_failed(why))?;
+        let seals = legs.spans().places(legs.spans().all());
+        for range in [cache.at..cache.at + cache.len, seals] {
+            wipe(&leg, range).map_err(|why| self.disk_failed(why))?;
+        }
         let add = || {
             legs.settle_labels().map_err(|why| self.disk_failed(why))?;
             legs.changing_labels(|| {
@@ -180,14 +185,30 @@ impl Volume {
     }
 
     /// Does something while no version is made.
-    fn while_nobody_commits<T>(
+    pub(crate) fn while_nobody_commits<T>(
         &self,
         work: impl FnOnce() -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        self.done_by(work, Image::while_nobody_commits)
+    }
+
+    /// Does something while no version is made and nobody stores.
+    pub(crate) fn while_nobody_stores<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        self.done_by(work, Image::while_nobody_stores)
+    }
+
+    fn done_by<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, VolumeError>,
+        by: impl FnOnce(&Image, &mut dyn FnMut()),
     ) -> Result<T, VolumeError> {
         let (mut work, mut done) = (Some(work), None);
         let mut once = || done = work.take().map(|work| work());
         if let Some(image) = self.head.media.image() {
-            image.while_nobody_commits(&mut once);
+            by(image, &mut once);
         }
         done.unwrap_or_else(|| Err(self.refused("is not in use by this process")))
     }
@@ -257,7 +278,7 @@ impl Volume {
         }
     }
 
-    fn refused(&self, why: &'static str) -> VolumeError {
+    pub(crate) fn refused(&self, why: &'static str) -> VolumeError {
         VolumeError::Copies {
             path: self.path().to_owned(),
             why,

@@ -1,9 +1,12 @@
 //! Disks that hold the same, behind one image.
 
+#[path = "disks/scrub.rs"]
+mod scrub;
+
 use std::fs;
-use std::io::{Seek, Write};
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices};
@@ -48,12 +51,12 @@ impl Pool {
     }
 
     fn put_back(&self, name: &str, bytes: &[u8]) {
-        let mut file = fs::File::options()
-            .write(true)
-            .open(self.path(name))
-            .unwrap();
-        file.rewind().unwrap();
-        file.write_all(bytes).unwrap();
+        self.put(name, 0, bytes);
+    }
+
+    fn put(&self, name: &str, at: u64, bytes: &[u8]) {
+        let file = fs::File::options().write(true).open(self.path(name));
+        file.unwrap().write_all_at(bytes, at).unwrap();
     }
 }
 
@@ -63,7 +66,11 @@ fn memory() -> OwnedFd {
 
 /// Stores a byte, and commits it.
 fn commit(volume: &Volume, byte: u8) {
-    let stored = volume.write(PLACE, &[byte; 100], StoreKind::Data);
+    commit_at(volume, PLACE, byte);
+}
+
+fn commit_at(volume: &Volume, at: VolumeOffset, byte: u8) {
+    let stored = volume.write(at, &[byte; 100], StoreKind::Data);
     volume.fence(stored).unwrap();
     let version = volume.take_version().unwrap();
     volume.write_version(version).unwrap();

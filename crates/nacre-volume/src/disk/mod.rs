@@ -3,6 +3,7 @@
 mod file;
 mod legs;
 mod mapped;
+mod sealed;
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
