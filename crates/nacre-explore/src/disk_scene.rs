@@ -7,10 +7,12 @@ mod failing_disk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
+use nacre_store::scrub::{Doubtful, scrub};
 use nacre_store::{WriteMode, runtime};
 use nacre_types::{BLOCK_SIZE, VolumeOffset};
 use nacre_volume::tap::{self, DiskEvent, DiskMark, OnDisk};
@@ -164,6 +166,7 @@ impl Disks {
             action.run(Ground::of(&pool), salt).map_err(text)?;
         }
         workload::spoil_free_units(&pool);
+        self.scrub(&pool)?;
         pool.into_store().close().map_err(text)?;
         self.bases = self.read()?;
         Ok(())
@@ -242,6 +245,12 @@ impl Disks {
         if random.below(4) == 0 {
             fail_a_checkpoint(pool, random.below(3) == 0)?;
             pool.store().volume().checkpoint().map_err(text)?;
+        }
+        if self.bases.len() > 1 && random.below(3) == 0 {
+            // It commits.
+            mark(DiskMark::Committing(index));
+            self.scrub(pool)?;
+            mark(DiskMark::Durable(index));
         }
         let volume = pool.store().volume();
         match random.below(6) {
@@ -360,8 +369,13 @@ impl Disks {
         let recovery = tap::record_disk(false);
         let pool = pool?;
         let seen = examine(&pool);
+        let scrubbed = match records && lost.is_none() {
+            true => self.scrub(&pool),
+            false => Ok(()),
+        };
         drop(pool.into_store().abandon());
         let seen = seen?;
+        scrubbed?;
         if !allowed.states.iter().any(|&state| states[state] == seen) {
             let found = states.iter().position(|state| *state == seen);
             return Err(format!(
@@ -374,6 +388,19 @@ impl Disks {
             self.judge_each(&seen)?;
         }
         Ok(records.then_some((seen, recovery)))
+    }
+
+    /// Nothing was damaged, so disks that hold the same differ in what counts for nothing at most.
+    fn scrub(&self, pool: &Fs) -> Result<(), String> {
+        if self.bases.len() == 1 {
+            return Ok(());
+        }
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), &Doubtful::Told, go_on).map_err(text)?;
+        match report.damages.is_empty() {
+            true => Ok(()),
+            false => Err(format!("damage that is none: {:?}", report.damages)),
+        }
     }
 
     /// After a recovery each of two disks alone has what both have.
@@ -572,5 +599,16 @@ impl Model {
             }
         }
         image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Disks, run_on};
+    use crate::sabotage::Sabotage;
+
+    #[test]
+    fn a_scrub_of_two_disks_takes_nothing_for_damage_after_a_cut() {
+        run_on(Disks::new(2), 2, Sabotage::Nothing, 7, &mut 0).unwrap();
     }
 }

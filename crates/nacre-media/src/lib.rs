@@ -48,7 +48,6 @@ mod observer;
 mod scrub_turn;
 mod shared_file;
 mod shared_mutex;
-mod spans;
 mod store;
 mod sysfs;
 mod together;
@@ -75,11 +74,10 @@ pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{
     LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror, MirrorCounts, NewLeg,
-    RebuildProgress, SEALS_AT, States,
+    RebuildProgress, SEALS_AT, Spans, States,
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;
-pub use spans::Spans;
 pub use together::{FileCall, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};

@@ -32,6 +32,7 @@ mod rebuild;
 mod scrub;
 mod seals;
 mod shared;
+mod spans;
 mod states;
 mod stores;
 #[cfg(test)]
@@ -48,15 +49,14 @@ use nacre_types::DeviceOffset;
 use crate::device::Device;
 use crate::error::{MediaError, MediaFailed};
 use crate::media::Media;
-use crate::spans::Spans;
 use reads::Reads;
 use shared::Shared;
 use states::SLOTS;
 
 pub use layout::{MOST_BYTES as MIRROR_MOST_BYTES, SEALS_AT};
-pub(crate) use layout::{REGION, SEALS_LEN};
 pub use rebuild::RebuildProgress;
 pub use shared::MirrorCounts;
+pub use spans::Spans;
 pub use states::{LegState, MOST_LEGS, States};
 
 /// A registry of devices and labels.

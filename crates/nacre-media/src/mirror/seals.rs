@@ -9,9 +9,8 @@ use std::ops::Range;
 use nacre_types::{DeviceOffset, StoreKind};
 
 use super::layout::SEALS_AT;
-use super::{Leg, Mirror};
+use super::{Leg, Mirror, Spans};
 use crate::error::MediaFailed;
-use crate::spans::Spans;
 use crate::token::Unfenced;
 
 impl Mirror {

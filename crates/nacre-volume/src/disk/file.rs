@@ -62,8 +62,8 @@ impl FileDisk {
         Some(FileCall::Sync(self.device.fd()))
     }
 
-    /// Fills `to` with what the device holds, whatever the kernel remembers of it, where that can be
-    /// told. Both are whole blocks.
+    /// Fills `to` with what the device holds, whatever the kernel remembers of it, where that can
+    /// be told. Both are whole blocks.
     pub fn read_medium(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
         let Some(fd) = self.through() else {
             return self.read(at, to);

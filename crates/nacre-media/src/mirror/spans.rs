@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use nacre_types::crc32c_append;
 
-use crate::mirror::{REGION, SEALS_AT, SEALS_LEN};
+use super::layout::{REGION, SEALS_AT, SEALS_LEN};
 
 const WORD: u64 = size_of::<u64>() as u64;
 
