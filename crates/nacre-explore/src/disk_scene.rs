@@ -68,6 +68,15 @@ struct Model {
     lost: Vec<(u64, [u8; SECTOR])>,
 }
 
+/// How closely an image is looked at.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    /// What recovery does is recorded.
+    records: bool,
+    /// Disks that hold the same are compared.
+    scrubs: bool,
+}
+
 /// Which states may be found.
 struct Allowed {
     states: BTreeSet<usize>,
@@ -250,6 +259,8 @@ impl Disks {
             // It commits.
             mark(DiskMark::Committing(index));
             self.scrub(pool)?;
+            // Seals, too.
+            pool.store().volume().checkpoint().map_err(text)?;
             mark(DiskMark::Durable(index));
         }
         let volume = pool.store().volume();
@@ -290,7 +301,12 @@ impl Disks {
                 let image = images_of(&under_way, choice, &mut random);
                 let lost = self.choose_lost(&mut random);
                 let again = random.below(self.nested()) == 0;
-                let judged = self.judge((&image, lost), states, &allowed, again);
+                let look = Look {
+                    records: again,
+                    // Old seals are there still, if nobody has waited until they are not.
+                    scrubs: lost.is_none() && (again || choice == 0),
+                };
+                let judged = self.judge((&image, lost), states, &allowed, look);
                 let seen =
                     judged.map_err(|why| format!("at write {place}, {lost:?} lost: {why}"))?;
                 if let Some((seen, recovery)) = seen {
@@ -348,7 +364,7 @@ impl Disks {
         for (disk, event) in recovery {
             *images += 1;
             let image = images_of(&with(&models, (*disk, event)), 2, random);
-            self.judge((&image, lost), states, &allowed, false)?;
+            self.judge((&image, lost), states, &allowed, Look::default())?;
             models[*disk].apply(event);
         }
         Ok(())
@@ -361,15 +377,15 @@ impl Disks {
         (image, lost): (&Images, Option<usize>),
         states: &[Visible],
         allowed: &Allowed,
-        records: bool,
+        look: Look,
     ) -> Result<Option<(Visible, Vec<OnDisk>)>, String> {
         self.lay_out(image, lost)?;
-        tap::record_disk(records);
+        tap::record_disk(look.records);
         let pool = Bench::attach_clean(self.open(lost)?, WriteMode::Cached);
         let recovery = tap::record_disk(false);
         let pool = pool?;
         let seen = examine(&pool);
-        let scrubbed = match records && lost.is_none() {
+        let scrubbed = match look.scrubs {
             true => self.scrub(&pool),
             false => Ok(()),
         };
@@ -384,10 +400,10 @@ impl Disks {
             ));
         }
         // Some of them, as it takes long.
-        if records && self.bases.len() > 1 && lost.is_none() {
+        if look.records && self.bases.len() > 1 && lost.is_none() {
             self.judge_each(&seen)?;
         }
-        Ok(records.then_some((seen, recovery)))
+        Ok(look.records.then_some((seen, recovery)))
     }
 
     /// Nothing was damaged, so disks that hold the same differ in what counts for nothing at most.
@@ -604,11 +620,71 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::{Disks, run_on};
-    use crate::sabotage::Sabotage;
+    use std::collections::BTreeSet;
+
+    use nacre_fs::{Cred, WriteAt};
+    use nacre_store::WriteMode;
+    use nacre_volume::tap::{self, DiskEvent, OnDisk};
+
+    use super::Disks;
+    use crate::bench::Bench;
+
+    const SPAN: u64 = 1 << 20;
+    /// Where seals and data are on a disk.
+    const SEALS: u64 = 512 << 10;
+    const DATA: u64 = 2 << 20;
+
+    /// Where data ends, and what is done to disks between a scrub and a checkpoint.
+    fn events() -> (u64, Vec<OnDisk>) {
+        tap::write_by_calls(true);
+        let disks = Disks::new(2);
+        let pool = Bench::attach_clean(disks.open(None).unwrap(), WriteMode::Cached).unwrap();
+        disks.scrub(&pool).unwrap();
+        let end = DATA + pool.store().volume().len();
+        tap::record_disk(true);
+        for name in [b"one", b"two"] {
+            let (cred, root) = (Cred::root(), pool.root());
+            let node = pool.create(&cred, root, name, 0o600).unwrap();
+            let bytes = vec![7; 800 << 10];
+            let to = WriteAt::Append;
+            pool.write(&cred, node, to, bytes[..].into()).unwrap();
+            pool.commit().unwrap();
+        }
+        pool.store().volume().checkpoint().unwrap();
+        drop(pool.into_store().abandon());
+        (end, tap::record_disk(false))
+    }
+
+    /// The spans of a disk that were written before their seals were gone, and all that were.
+    fn written_early((end, events): &(u64, Vec<OnDisk>), disk: usize) -> (usize, usize) {
+        let (mut removed, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        let (mut early, mut written) = (BTreeSet::new(), BTreeSet::new());
+        for (_, event) in events.iter().filter(|(on, _)| *on == disk) {
+            match event {
+                DiskEvent::Sync | DiskEvent::Settle(_) => gone.append(&mut removed),
+                DiskEvent::Write(at, bytes) | DiskEvent::Through(at, bytes) => {
+                    let range = *at..at + bytes.len() as u64;
+                    if (SEALS..2 * SEALS).contains(at) {
+                        removed.extend((range.start - SEALS) / 8..(range.end - SEALS) / 8);
+                    } else if (DATA..*end).contains(at) {
+                        let spans = range.start / SPAN..range.end.div_ceil(SPAN);
+                        early.extend(spans.clone().filter(|span| !gone.contains(span)));
+                        written.extend(spans);
+                    }
+                }
+                _ => {}
+            }
+        }
+        (early.len(), written.len())
+    }
 
     #[test]
-    fn a_scrub_of_two_disks_takes_nothing_for_damage_after_a_cut() {
-        run_on(Disks::new(2), 2, Sabotage::Nothing, 7, &mut 0).unwrap();
+    fn seals_are_gone_before_anything_goes_home() {
+        let events = events();
+        for disk in 0..2 {
+            let (early, written) = written_early(&events, disk);
+            assert_eq!(early, 0);
+            assert!(written > 2, "{written}");
+        }
     }
 }

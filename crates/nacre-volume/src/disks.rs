@@ -111,7 +111,7 @@ impl Volume {
         let old = old.ok_or_else(|| self.refused("has no such device"))?;
         if old.state.is_some_and(LegState::is_stored_to) {
             return Err(
-                self.refused("that device is in use; only one that was lost can be replaced")
+                self.refused("that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool")
             );
         }
         let data = table.devices[0].data;

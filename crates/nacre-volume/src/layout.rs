@@ -5,7 +5,7 @@
 //! | device bytes 0..4096 | label, first copy |
 //! | 4096..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
 //! | 1 MiB..2 MiB of a pool with copies | bitmap of the regions in which copies may differ (`mirror/layout.rs` of nacre-media) |
-//! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file) |
+//! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file); of disks, of what is at home |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
 //! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB |
 //! | last 4096 bytes | label, second copy |
