@@ -94,7 +94,7 @@ impl Attached {
 
 /// Says which copies of a pool are not there or not whole, and which were repaired just now.
 fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
-    for device in volume.mirror().map_or(&[][..], |mirror| mirror.repaired()) {
+    for device in volume.repaired_first() {
         eprintln!(
             "nacre: {}: its copy of the pool's header differed and was repaired; see nacre help scrub",
             device.display()

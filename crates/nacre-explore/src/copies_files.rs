@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use nacre_store::WriteMode;
 use nacre_types::BLOCK_SIZE;
-use nacre_volume::{Access, Caching, Volume};
+use nacre_volume::{Access, Caching, ScrubRules, Usage, Volume};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -197,7 +197,12 @@ pub(crate) fn scrub(files: &Files, by: usize) -> Result<(), String> {
     volume.make_shared(shared.into()).map_err(text)?;
     volume.recover_copies();
     for span in volume.spans() {
-        let scrubbed = volume.scrub_span(span, &mut |_, _| None, None);
+        let mut rules = ScrubRules {
+            judge: &mut |_, _| None,
+            usage: &|_| Usage::Used,
+            trusted: None,
+        };
+        let scrubbed = volume.scrub_span(span, &mut rules);
         if let Some(found) = scrubbed.map_err(text)?.found.first() {
             return Err(format!("a scrub finds {found:?}"));
         }

@@ -7,10 +7,12 @@ mod failing_disk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
+use nacre_store::scrub::{Doubtful, scrub};
 use nacre_store::{WriteMode, runtime};
 use nacre_types::{BLOCK_SIZE, VolumeOffset};
 use nacre_volume::tap::{self, DiskEvent, DiskMark, OnDisk};
@@ -79,6 +81,15 @@ struct Model {
     pending: Vec<(u64, [u8; SECTOR])>,
     /// May be there, and no sync changes that: one that failed was to write it.
     lost: Vec<(u64, [u8; SECTOR])>,
+}
+
+/// How closely an image is looked at.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    /// What recovery does is recorded.
+    records: bool,
+    /// Disks that hold the same are compared.
+    scrubs: bool,
 }
 
 /// Which states may be found.
@@ -202,6 +213,7 @@ impl Disks {
             action.run(Ground::of(&pool), salt).map_err(text)?;
         }
         workload::spoil_free_units(&pool);
+        self.scrub(&pool)?;
         pool.into_store().close().map_err(text)?;
         self.bases = self.read()?;
         Ok(())
@@ -287,6 +299,14 @@ impl Disks {
             }
             pool.store().volume().checkpoint().map_err(text)?;
         }
+        if self.kind == Kind::Twins && random.below(3) == 0 {
+            // It commits.
+            mark(DiskMark::Committing(index));
+            self.scrub(pool)?;
+            // Seals, too.
+            pool.store().volume().checkpoint().map_err(text)?;
+            mark(DiskMark::Durable(index));
+        }
         let volume = pool.store().volume();
         match random.below(6) {
             0 | 1 => _ = volume.drop_memory(),
@@ -325,7 +345,12 @@ impl Disks {
                 let image = images_of(&under_way, choice, &mut random);
                 let lost = self.choose_lost(&mut random);
                 let again = random.below(self.nested()) == 0;
-                let judged = self.judge((&image, lost), states, &allowed, again);
+                let look = Look {
+                    records: again,
+                    // Old seals are there still, if nobody has waited until they are not.
+                    scrubs: lost.is_none() && (again || choice == 0),
+                };
+                let judged = self.judge((&image, lost), states, &allowed, look);
                 let seen =
                     judged.map_err(|why| format!("at write {place}, {lost:?} lost: {why}"))?;
                 if let Some((seen, recovery)) = seen {
@@ -383,7 +408,7 @@ impl Disks {
         for (disk, event) in recovery {
             *images += 1;
             let image = images_of(&with(&models, (*disk, event)), 2, random);
-            self.judge((&image, lost), states, &allowed, false)?;
+            self.judge((&image, lost), states, &allowed, Look::default())?;
             models[*disk].apply(event);
         }
         Ok(())
@@ -396,16 +421,21 @@ impl Disks {
         (image, lost): (&Images, Option<usize>),
         states: &[Visible],
         allowed: &Allowed,
-        records: bool,
+        look: Look,
     ) -> Result<Option<(Visible, Vec<OnDisk>)>, String> {
         self.lay_out(image, lost)?;
-        tap::record_disk(records);
+        tap::record_disk(look.records);
         let pool = Bench::attach_clean(self.open(lost)?, WriteMode::Cached);
         let recovery = tap::record_disk(false);
         let pool = pool?;
         let seen = examine(&pool);
+        let scrubbed = match look.scrubs {
+            true => self.scrub(&pool),
+            false => Ok(()),
+        };
         drop(pool.into_store().abandon());
         let seen = seen?;
+        scrubbed?;
         if !allowed.states.iter().any(|&state| states[state] == seen) {
             let found = states.iter().position(|state| *state == seen);
             return Err(format!(
@@ -414,10 +444,23 @@ impl Disks {
             ));
         }
         // Some of them, as it takes long.
-        if records && self.kind == Kind::Twins && lost.is_none() {
+        if look.records && self.kind == Kind::Twins && lost.is_none() {
             self.judge_each(&seen)?;
         }
-        Ok(records.then_some((seen, recovery)))
+        Ok(look.records.then_some((seen, recovery)))
+    }
+
+    /// Nothing was damaged, so disks that hold the same differ in what counts for nothing at most.
+    fn scrub(&self, pool: &Fs) -> Result<(), String> {
+        if self.kind != Kind::Twins {
+            return Ok(());
+        }
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), &Doubtful::Told, go_on).map_err(text)?;
+        match report.damages.is_empty() {
+            true => Ok(()),
+            false => Err(format!("damage that is none: {:?}", report.damages)),
+        }
     }
 
     /// After a recovery each of two disks alone has what both have.
@@ -629,7 +672,14 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::{DiskEvent, Disks, Kind, PART_SEQUENCES, run_parts};
+    use std::collections::BTreeSet;
+
+    use nacre_fs::{Cred, WriteAt};
+    use nacre_store::WriteMode;
+    use nacre_volume::tap::{self, DiskEvent, OnDisk};
+
+    use super::{Disks, Kind, PART_SEQUENCES, run_parts};
+    use crate::bench::Bench;
     use crate::sabotage::Sabotage;
 
     #[test]
@@ -663,6 +713,65 @@ mod tests {
     fn syncs_of_parts_that_are_left_out_are_found() {
         for of in 0..3 {
             assert!(run_parts(Sabotage::Fences(of), 1, &mut 0).is_err(), "{of}");
+        }
+    }
+
+    const SPAN: u64 = 1 << 20;
+    /// Where seals and data are on a disk.
+    const SEALS: u64 = 512 << 10;
+    const DATA: u64 = 2 << 20;
+
+    /// Where data ends, and what is done to disks between a scrub and a checkpoint.
+    fn events() -> (u64, Vec<OnDisk>) {
+        tap::write_by_calls(true);
+        let disks = Disks::new(Kind::Twins);
+        let pool = Bench::attach_clean(disks.open(None).unwrap(), WriteMode::Cached).unwrap();
+        disks.scrub(&pool).unwrap();
+        let end = DATA + pool.store().volume().len();
+        tap::record_disk(true);
+        for name in [b"one", b"two"] {
+            let (cred, root) = (Cred::root(), pool.root());
+            let node = pool.create(&cred, root, name, 0o600).unwrap();
+            let bytes = vec![7; 800 << 10];
+            let to = WriteAt::Append;
+            pool.write(&cred, node, to, bytes[..].into()).unwrap();
+            pool.commit().unwrap();
+        }
+        pool.store().volume().checkpoint().unwrap();
+        drop(pool.into_store().abandon());
+        (end, tap::record_disk(false))
+    }
+
+    /// The spans of a disk that were written before their seals were gone, and all that were.
+    fn written_early((end, events): &(u64, Vec<OnDisk>), disk: usize) -> (usize, usize) {
+        let (mut removed, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        let (mut early, mut written) = (BTreeSet::new(), BTreeSet::new());
+        for (_, event) in events.iter().filter(|(on, _)| *on == disk) {
+            match event {
+                DiskEvent::Sync | DiskEvent::Settle(_) => gone.append(&mut removed),
+                DiskEvent::Write(at, bytes) | DiskEvent::Through(at, bytes) => {
+                    let range = *at..at + bytes.len() as u64;
+                    if (SEALS..2 * SEALS).contains(at) {
+                        removed.extend((range.start - SEALS) / 8..(range.end - SEALS) / 8);
+                    } else if (DATA..*end).contains(at) {
+                        let spans = range.start / SPAN..range.end.div_ceil(SPAN);
+                        early.extend(spans.clone().filter(|span| !gone.contains(span)));
+                        written.extend(spans);
+                    }
+                }
+                _ => {}
+            }
+        }
+        (early.len(), written.len())
+    }
+
+    #[test]
+    fn seals_are_gone_before_anything_goes_home() {
+        let events = events();
+        for disk in 0..2 {
+            let (early, written) = written_early(&events, disk);
+            assert_eq!(early, 0);
+            assert!(written > 2, "{written}");
         }
     }
 }

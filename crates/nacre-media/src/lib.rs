@@ -31,6 +31,7 @@ mod address_range;
 mod arch;
 mod checked_range;
 mod checked_slice;
+mod compare;
 mod device;
 mod error;
 pub mod fault;
@@ -44,6 +45,7 @@ mod map;
 mod media;
 mod mirror;
 mod observer;
+mod scrub_turn;
 mod shared_file;
 mod shared_mutex;
 mod store;
@@ -58,6 +60,7 @@ pub use address_range::{AddressRange, RANGE_ALIGNMENT};
 pub use arch::{crc32c_append, thread_address};
 pub use checked_range::CheckedRange;
 pub use checked_slice::CheckedSlice;
+pub use compare::{Copies, Copy, Evidence, Finding, Judge, Make, Rules, Scrubbed};
 pub use device::{Device, DeviceIdentity, Found, Owner, high_fd, lifted};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
@@ -70,8 +73,8 @@ pub use image::{
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{
-    Evidence, Finding, LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror,
-    MirrorCounts, NewLeg, RebuildProgress, Rules, SEALS_AT, Scrubbed, States,
+    LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror, MirrorCounts, NewLeg,
+    RebuildProgress, SEALS_AT, Spans, States,
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;

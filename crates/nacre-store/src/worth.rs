@@ -12,9 +12,10 @@ use crate::layout::{
 };
 
 /// Makes the header agree on all copies of a pool wherever its checksums tell which one is right.
-/// Else damage of the copy that is read would keep everybody out, a scrub too.
+/// Else damage of the copy that is read would keep everybody out, a scrub too. Of disks nobody may
+/// use the image yet.
 pub(crate) fn repair_header(volume: &Volume) -> Result<()> {
-    if volume.mirror().is_some() && volume.access() == Access::ReadWrite {
+    if volume.has_copies() && volume.access() == Access::ReadWrite {
         volume.scrub_first(&mut best_header)?;
     }
     Ok(())

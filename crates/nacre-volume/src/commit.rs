@@ -146,6 +146,10 @@ fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), J
 fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalError> {
     let disk = &cache.disk;
     let bytes = new.bytes.bytes().len() as u64;
+    new.homes
+        .0
+        .iter()
+        .for_each(|home| disk.expect(home.clone()));
     if new.homes.0.len() <= FEW_WRITES {
         new.pieces()
             .try_for_each(|piece| disk.write_through(piece.home, piece.bytes))?;
@@ -162,6 +166,7 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
 fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64, JournalError> {
     let mut buffer = cache.buffers.take();
     let (disk, mut gathered) = (&cache.disk, Vec::new());
+    homes.iter().for_each(|home| disk.expect(home.clone()));
     for home in homes {
         for at in (home.start..home.end).step_by(AHEAD_PIECE as usize) {
             let piece = at..home.end.min(at + AHEAD_PIECE);

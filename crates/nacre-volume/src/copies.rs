@@ -279,7 +279,7 @@ impl Volume {
         let old = old.ok_or_else(|| refused("has no such device"))?;
         if old.state.is_stored_to() {
             return Err(refused(
-                "that device is in use; only one that was lost can be replaced",
+                "that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool",
             ));
         }
         let data = table.devices[old.index].data;

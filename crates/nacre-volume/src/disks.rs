@@ -5,9 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Access, AddressRange, Device, DeviceIdentity, LegState, Media, RebuildProgress};
+use nacre_media::{
+    Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
+};
 use nacre_runtime::Trust;
-use nacre_types::{DeviceOffset, Uuid};
+use nacre_types::{DeviceOffset, Uuid, crc32c};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::cache::{Cache, Wish};
 use crate::copies::{CopyInfo, take_copy};
@@ -16,7 +20,7 @@ use crate::disk::{Leg, LegsDisk};
 use crate::error::VolumeError;
 use crate::label::{LabelDevice, LabelInfo};
 use crate::labels::{Labels, find_copy, write_as};
-use crate::layout::DATA_START;
+use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
 use crate::member::trust_of;
 use crate::presence::{Presence, enter};
 use crate::segment::Role;
@@ -24,6 +28,8 @@ use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
 /// A rebuild copies so much while others wait for their commits.
 const SPAN: u64 = 1 << 20;
+/// It remembers how far it is whenever it has copied so much, and waits for the disk.
+const KEPT: u64 = 16 << 20;
 /// What differs is written in pieces of this size.
 const PIECE: usize = 64 << 10;
 
@@ -123,7 +129,7 @@ impl Volume {
         let old = old.ok_or_else(|| self.refused("has no such device"))?;
         if old.state.is_some_and(LegState::is_stored_to) {
             return Err(
-                self.refused("that device is in use; only one that was lost can be replaced")
+                self.refused("that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool")
             );
         }
         let data = table.devices[0].data;
@@ -173,7 +179,11 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let cache = self.cache.as_ref().ok_or(VolumeError::NoDevices)?;
         let leg = Leg::new(entry.uuid, device, true);
-        wipe(&leg, cache.at..cache.at + cache.len).map_err(|why| self.disk_failed(why))?;
+        let seals = legs.spans().places(legs.spans().all());
+        let known = REBUILT_AT..REBUILT_AT + size_of::<RawRebuilt>() as u64;
+        for range in [cache.at..cache.at + cache.len, seals, known] {
+            wipe(&leg, range).map_err(|why| self.disk_failed(why))?;
+        }
         let add = || {
             legs.settle_labels().map_err(|why| self.disk_failed(why))?;
             legs.changing_labels(|| {
@@ -194,14 +204,30 @@ impl Volume {
     }
 
     /// Does something while no version is made.
-    fn while_nobody_commits<T>(
+    pub(crate) fn while_nobody_commits<T>(
         &self,
         work: impl FnOnce() -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        self.done_by(work, Image::while_nobody_commits)
+    }
+
+    /// Does something while no version is made and nobody stores.
+    pub(crate) fn while_nobody_stores<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        self.done_by(work, Image::while_nobody_stores)
+    }
+
+    fn done_by<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, VolumeError>,
+        by: impl FnOnce(&Image, &mut dyn FnMut()),
     ) -> Result<T, VolumeError> {
         let (mut work, mut done) = (Some(work), None);
         let mut once = || done = work.take().map(|work| work());
         if let Some(image) = self.head.media.image() {
-            image.while_nobody_commits(&mut once);
+            by(image, &mut once);
         }
         done.unwrap_or_else(|| Err(self.refused("is not in use by this process")))
     }
@@ -232,12 +258,17 @@ impl Volume {
     ) -> Result<bool, VolumeError> {
         let end = self.cache.as_ref().map_or(DATA_START, |cache| cache.at);
         let total = end - DATA_START;
-        for start in (DATA_START..end).step_by(SPAN as usize) {
+        let pool = self.uuid().0;
+        let first = rebuilt_before(leg, pool).clamp(DATA_START, end);
+        for start in (first..end).step_by(SPAN as usize) {
             let span = start..(start + SPAN).min(end);
             let done = span.end - DATA_START;
             self.while_nobody_commits(|| {
-                copy(legs, leg, span).map_err(|why| self.disk_failed(why))
+                copy(legs, leg, span.clone()).map_err(|why| self.disk_failed(why))
             })?;
+            if done.is_multiple_of(KEPT) {
+                keep_rebuilt(leg, pool, span.end).map_err(|why| self.disk_failed(why))?;
+            }
             if told(RebuildProgress { done, total }).is_break() {
                 return Ok(false);
             }
@@ -271,7 +302,7 @@ impl Volume {
         }
     }
 
-    fn refused(&self, why: &'static str) -> VolumeError {
+    pub(crate) fn refused(&self, why: &'static str) -> VolumeError {
         VolumeError::Copies {
             path: self.path().to_owned(),
             why,
@@ -289,6 +320,32 @@ fn wipe(leg: &Leg, range: Range<u64>) -> Result<(), DiskFailed> {
     leg.file.sync()?;
     leg.file.forget(range.start, range.end - range.start);
     Ok(())
+}
+
+/// How far an earlier rebuild of a disk got, which gets all that is written since it began.
+fn rebuilt_before(leg: &Leg, pool: [u8; 16]) -> u64 {
+    let mut raw = RawRebuilt::new_zeroed();
+    let is_read = leg.file.read(REBUILT_AT, raw.as_mut_bytes()).is_ok();
+    let is_its = is_read && raw.pool == pool && raw.crc.get() == crc_of(&raw);
+    // All of it is of whole spans, wherever it was kept.
+    let end = raw.end.get() / SPAN * SPAN;
+    if is_its { end } else { 0 }
+}
+
+/// All before a place is copied; that is durable before it is said.
+fn keep_rebuilt(leg: &Leg, pool: [u8; 16], end: u64) -> Result<(), DiskFailed> {
+    leg.file.sync()?;
+    let mut raw = RawRebuilt {
+        pool,
+        end: U64::new(end),
+        ..RawRebuilt::new_zeroed()
+    };
+    raw.crc = U32::new(crc_of(&raw));
+    leg.file.write(REBUILT_AT, raw.as_bytes())
+}
+
+fn crc_of(raw: &RawRebuilt) -> u32 {
+    crc32c(&raw.as_bytes()[..std::mem::offset_of!(RawRebuilt, crc)])
 }
 
 /// Gives a disk what it lacks of a range.

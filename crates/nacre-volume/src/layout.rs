@@ -5,7 +5,8 @@
 //! | device bytes 0..4096 | label, first copy |
 //! | 4096..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
 //! | 1 MiB..2 MiB of a pool with copies | bitmap of the regions in which copies may differ (`mirror/layout.rs` of nacre-media) |
-//! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file) |
+//! | 1 MiB..1 MiB + 32 of such a pool on disks | how far the rebuild of this one is |
+//! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file); of disks, of what is at home |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
 //! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB; of disks that each hold a part, on the first |
 //! | last 4096 bytes | label, second copy |
@@ -130,6 +131,22 @@ pub(crate) struct RawGranularity {
     pub reads: [[u8; LENGTHS]; COUNTS],
 }
 
+/// Device offset of [`RawRebuilt`].
+pub(crate) const REBUILT_AT: u64 = 1 << 20;
+
+/// How far the rebuild of a disk is, as long as its label says that it is being rebuilt.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawRebuilt {
+    /// The pool.
+    pub pool: [u8; 16],
+    /// Bytes of the device that are as on the others, from its start.
+    pub end: U64,
+    pub reserved: U32,
+    /// CRC-32C of all before it.
+    pub crc: U32,
+}
+
 pub(crate) const POLICY_NONE: u16 = 0;
 pub(crate) const POLICY_OPTANE: u16 = 1;
 pub(crate) const POLICY_CALIBRATED: u16 = 2;
@@ -154,6 +171,7 @@ pub(crate) struct RawDevice {
 
 const _: () = {
     assert!(size_of::<RawDevice>() == 232);
+    assert!(size_of::<RawRebuilt>() == 32 && std::mem::offset_of!(RawRebuilt, crc) == 28);
     assert!(size_of::<RawGranularity>() == 108);
     assert!(std::mem::offset_of!(RawLabel, granularity) == 68);
     assert!(size_of::<RawLabel>() == LABEL_SIZE as usize);

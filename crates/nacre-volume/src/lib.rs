@@ -16,6 +16,7 @@ mod create;
 mod data;
 mod delete;
 mod disk;
+mod disk_scrub;
 mod disks;
 mod error;
 mod grow;
@@ -53,6 +54,6 @@ pub use nacre_media::{
 };
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use presence::Presence;
-pub use scrub::{Difference, ScrubbedSpan};
+pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
 pub use stay::Stay;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -2,12 +2,17 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use nacre_media::{Evidence, Finding, LegFacts, LegState, MediaFailed, Mirror, Rules, Scrubbed};
+use nacre_media::{
+    Evidence, Finding, Image, LegFacts, LegState, MediaFailed, Rules, Scrubbed, SharedLegs, Spans,
+};
 use nacre_types::VolumeOffset;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::disk::Leg;
+pub use crate::disk_scrub::Usage;
 use crate::error::VolumeError;
 use crate::layout::DATA_START;
 use crate::volume::Volume;
@@ -26,6 +31,16 @@ pub struct Difference {
 /// Answers which of several copies of the unit at a place has the right contents, if it can tell.
 pub type Judge<'j> = dyn FnMut(VolumeOffset, &[&[u8]]) -> Option<usize> + 'j;
 
+/// How differences are judged.
+pub struct ScrubRules<'r> {
+    /// Looks at the contents.
+    pub judge: &'r mut Judge<'r>,
+    /// Tells what is known of a unit. On disks, what nobody uses may differ.
+    pub usage: &'r dyn Fn(VolumeOffset) -> Usage,
+    /// The device whose contents are taken where nothing tells.
+    pub trusted: Option<&'r Path>,
+}
+
 /// What came of a part of the volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScrubbedSpan {
@@ -38,26 +53,52 @@ pub struct ScrubbedSpan {
 }
 
 impl Volume {
+    fn division(&self) -> Option<&Spans> {
+        match self.mirror() {
+            Some(mirror) => Some(mirror.division()),
+            None => self.legs().map(|legs| legs.spans()),
+        }
+    }
+
     /// How many spans the copies are compared in, and the bytes of one; none without copies.
     pub fn spans(&self) -> Range<u64> {
-        self.mirror().map_or(0..0, Mirror::spans)
+        self.division().map_or(0..0, Spans::all)
     }
 
     /// The span that a place of the volume lies in.
     pub fn span_of(&self, at: VolumeOffset) -> u64 {
-        let mirror = self.mirror();
-        mirror.map_or(0, |mirror| mirror.span_of(at.0 + DATA_START))
+        self.division()
+            .map_or(0, |spans| spans.of(at.0 + DATA_START))
+    }
+
+    /// Devices that hold the same, with their paths. Of memory, the one that programs read is the
+    /// first.
+    fn named_copies(&self) -> Vec<([u8; 16], LegState, PathBuf)> {
+        let Some(mirror) = self.mirror() else {
+            let legs = self.legs().map(|legs| legs.devices());
+            let named = |(state, leg): (LegState, Arc<Leg>)| {
+                (leg.uuid.0, state, leg.device.path().to_owned())
+            };
+            return legs.into_iter().flatten().map(named).collect();
+        };
+        let mut facts = mirror.facts();
+        facts.sort_by_key(|fact| fact.slot != mirror.states().read_slot());
+        let named = |fact: &LegFacts| (fact.id, fact.state, path_of(fact));
+        facts.iter().map(named).collect()
     }
 
     /// The devices whose copies are current, the one that programs read first.
     pub fn current_copies(&self) -> Vec<PathBuf> {
-        let Some(mirror) = self.mirror() else {
-            return Vec::new();
-        };
-        let mut facts = mirror.facts();
-        facts.retain(|fact| fact.state == LegState::Current);
-        facts.sort_by_key(|fact| fact.slot != mirror.states().read_slot());
-        facts.iter().map(path_of).collect()
+        let copies = self.named_copies().into_iter();
+        let current = copies.filter(|(_, state, _)| *state == LegState::Current);
+        current.map(|(_, _, path)| path).collect()
+    }
+
+    /// Sees to it that as much as possible can be compared: disks get what was stored before.
+    pub fn prepare_scrub(&self) -> Result<(), VolumeError> {
+        let image = self.head.media.image().filter(|_| self.legs().is_some());
+        let done = image.map_or(Ok(()), Image::bring_home);
+        done.map_err(|MediaFailed| VolumeError::WriteFailed(self.path().to_owned()))
     }
 
     /// Compares the copies in one span while others use the pool, and makes them agree where
@@ -65,42 +106,66 @@ impl Volume {
     pub fn scrub_span(
         &self,
         span: u64,
-        judge: &mut Judge<'_>,
-        trusted: Option<&Path>,
+        rules: &mut ScrubRules<'_>,
     ) -> Result<ScrubbedSpan, VolumeError> {
-        let Some(mirror) = self.mirror() else {
-            return Ok(ScrubbedSpan::default());
+        let named = |device: &Path| {
+            let mut copies = self.named_copies().into_iter();
+            // No device has zeros.
+            let known = copies.find(|(_, _, path)| path == device);
+            known.map_or([0; 16], |(id, _, _)| id)
         };
+        let trusted = rules.trusted.map(named);
+        let (judge, usage) = (&mut *rules.judge, rules.usage);
         let mut judge = |at: u64, copies: &[&[u8]]| judge(in_volume(at), copies);
         let mut rules = Rules {
             judge: &mut judge,
-            trusted: trusted.map(|device| id_of(mirror, device)),
+            trusted,
         };
-        self.scrubbed(mirror, mirror.scrub(span, &mut rules))
+        let scrubbed = match (self.mirror(), self.legs()) {
+            (Some(mirror), _) => self.of_mirror(mirror.scrub(span, &mut rules))?,
+            (None, Some(legs)) => {
+                self.scrub_disks(legs, span, (&mut rules, &|at| usage(in_volume(at))))?
+            }
+            (None, None) => Scrubbed::default(),
+        };
+        Ok(self.told(scrubbed))
     }
 
     /// Compares one span with its checksum, if it has one and nobody has stored to it since, and
     /// makes copies agree that hold something else. A difference without evidence: no copy has what
     /// was there.
     pub fn verify_span(&self, span: u64) -> Result<ScrubbedSpan, VolumeError> {
-        match self.mirror() {
-            Some(mirror) => self.scrubbed(mirror, mirror.verify(span)),
-            None => Ok(ScrubbedSpan::default()),
-        }
+        let verified = match (self.mirror(), self.legs()) {
+            (Some(mirror), _) => self.of_mirror(mirror.verify(span))?,
+            (None, Some(legs)) => self.verify_disks(legs, span)?,
+            (None, None) => Scrubbed::default(),
+        };
+        Ok(self.told(verified))
     }
 
-    fn scrubbed(
-        &self,
-        mirror: &Mirror,
-        scrubbed: Result<Scrubbed, MediaFailed>,
-    ) -> Result<ScrubbedSpan, VolumeError> {
-        let scrubbed = scrubbed.map_err(|_| VolumeError::WriteFailed(self.path().to_owned()))?;
-        let found = scrubbed.found.into_iter();
-        Ok(ScrubbedSpan {
-            found: found.map(|one| difference(mirror, one)).collect(),
+    fn of_mirror(&self, scrubbed: Result<Scrubbed, MediaFailed>) -> Result<Scrubbed, VolumeError> {
+        scrubbed.map_err(|MediaFailed| VolumeError::WriteFailed(self.path().to_owned()))
+    }
+
+    fn told(&self, scrubbed: Scrubbed) -> ScrubbedSpan {
+        let named = match scrubbed.found.is_empty() {
+            true => Vec::new(),
+            false => self.named_copies(),
+        };
+        let path = |id: [u8; 16]| {
+            let known = named.iter().find(|(known, _, _)| *known == id);
+            known.map_or_else(PathBuf::new, |(_, _, path)| path.clone())
+        };
+        let told = |one: Finding| Difference {
+            range: in_volume(one.range.start)..in_volume(one.range.end),
+            evidence: one.evidence,
+            wrong: one.wrong.into_iter().map(path).collect(),
+        };
+        ScrubbedSpan {
+            found: scrubbed.found.into_iter().map(told).collect(),
             sealed: scrubbed.sealed,
             mapped: scrubbed.mapped,
-        })
+        }
     }
 }
 
@@ -118,8 +183,15 @@ impl Volume {
     /// Whether the caller is to scrub now: one process at a time, and not before `pause` is over
     /// since the last one did, or since the first one asked. Never without copies.
     pub fn take_scrub(&self, pause: Duration) -> bool {
-        let mirror = self.mirror();
-        mirror.is_some_and(|mirror| mirror.take_scrub(now(), after(pause)))
+        match (self.mirror(), self.shared_legs()) {
+            (Some(mirror), _) => mirror.take_scrub(now(), after(pause)),
+            (None, Some(shared)) => shared.take_scrub(now(), after(pause)),
+            (None, None) => false,
+        }
+    }
+
+    fn shared_legs(&self) -> Option<&SharedLegs> {
+        self.legs()?.shared()
     }
 
     /// A span of which who read it found a copy that is not as it was sealed. It is told to one who
@@ -130,8 +202,10 @@ impl Volume {
 
     /// Whoever scrubs says so every now and then: the pause begins again.
     pub fn keep_scrub(&self, pause: Duration) {
-        if let Some(mirror) = self.mirror() {
-            mirror.keep_scrub(after(pause));
+        match (self.mirror(), self.shared_legs()) {
+            (Some(mirror), _) => mirror.keep_scrub(after(pause)),
+            (None, Some(shared)) => shared.keep_scrub(after(pause)),
+            (None, None) => {}
         }
     }
 
@@ -139,15 +213,26 @@ impl Volume {
     /// devices were repaired.
     pub fn scrub_first(&self, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
         let first = self.span_of(VolumeOffset(0));
-        let found = self.scrub_span(first, judge, None)?.found;
+        let mut rules = ScrubRules {
+            judge,
+            usage: &|_| Usage::Used,
+            trusted: None,
+        };
+        let found = self.scrub_span(first, &mut rules)?.found;
         let repaired = found.iter().filter(|one| one.evidence.is_some());
         let mut wrong: Vec<&PathBuf> = repaired.flat_map(|one| &one.wrong).collect();
         wrong.sort_unstable();
         wrong.dedup();
-        if let Some(mirror) = self.mirror().filter(|_| !wrong.is_empty()) {
-            mirror.note_repaired(wrong.into_iter().cloned().collect());
+        if !wrong.is_empty() {
+            // A second time is refused: the first counts.
+            let _ = self.repaired.set(wrong.into_iter().cloned().collect());
         }
         Ok(())
+    }
+
+    /// The devices that this process has repaired before it used them.
+    pub fn repaired_first(&self) -> &[PathBuf] {
+        self.repaired.get().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -158,24 +243,4 @@ fn in_volume(at: u64) -> VolumeOffset {
 fn path_of(fact: &LegFacts) -> PathBuf {
     let device = fact.device.as_ref();
     device.map_or_else(PathBuf::new, |device| device.path().to_owned())
-}
-
-/// The identity of the leg on a device; no leg has zeros.
-fn id_of(mirror: &Mirror, device: &Path) -> [u8; 16] {
-    let facts = mirror.facts();
-    let named = facts.iter().find(|fact| path_of(fact) == device);
-    named.map_or([0; 16], |fact| fact.id)
-}
-
-fn difference(mirror: &Mirror, found: Finding) -> Difference {
-    let facts = mirror.facts();
-    let path = |id: [u8; 16]| {
-        let fact = facts.iter().find(|fact| fact.id == id);
-        fact.map_or_else(PathBuf::new, path_of)
-    };
-    Difference {
-        range: in_volume(found.range.start)..in_volume(found.range.end),
-        evidence: found.evidence,
-        wrong: found.wrong.into_iter().map(path).collect(),
-    }
 }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use nacre_media::{
     Access, AddressRange, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media, MediaFailed,
@@ -45,6 +45,8 @@ pub struct Volume {
     special: AtomicBool,
     /// With copies: what it is in the running system, whichever of them are there.
     home: Option<DeviceIdentity>,
+    /// Devices that this process has repaired before it used them.
+    pub(crate) repaired: OnceLock<Vec<PathBuf>>,
 }
 
 /// What is known of one device of an open volume.
@@ -186,6 +188,7 @@ impl Volume {
             owner,
             cache,
             home: None,
+            repaired: OnceLock::new(),
             placement,
         })
     }

@@ -1,9 +1,12 @@
 //! Disks that hold the same, behind one image.
 
+#[path = "disks/scrub.rs"]
+mod scrub;
+
 use std::fs;
-use std::io::{Seek, Write};
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices};
@@ -48,12 +51,17 @@ impl Pool {
     }
 
     fn put_back(&self, name: &str, bytes: &[u8]) {
-        let mut file = fs::File::options()
-            .write(true)
-            .open(self.path(name))
-            .unwrap();
-        file.rewind().unwrap();
-        file.write_all(bytes).unwrap();
+        self.put(name, 0, bytes);
+    }
+
+    fn at(&self, name: &str, at: u64) -> [u8; 16] {
+        let bytes = fs::read(self.path(name)).unwrap();
+        bytes[at as usize..][..16].try_into().unwrap()
+    }
+
+    fn put(&self, name: &str, at: u64, bytes: &[u8]) {
+        let file = fs::File::options().write(true).open(self.path(name));
+        file.unwrap().write_all_at(bytes, at).unwrap();
     }
 }
 
@@ -63,7 +71,11 @@ fn memory() -> OwnedFd {
 
 /// Stores a byte, and commits it.
 fn commit(volume: &Volume, byte: u8) {
-    let stored = volume.write(PLACE, &[byte; 100], StoreKind::Data);
+    commit_at(volume, PLACE, byte);
+}
+
+fn commit_at(volume: &Volume, at: VolumeOffset, byte: u8) {
+    let stored = volume.write(at, &[byte; 100], StoreKind::Data);
     volume.fence(stored).unwrap();
     let version = volume.take_version().unwrap();
     volume.write_version(version).unwrap();
@@ -141,6 +153,46 @@ fn a_disk_that_was_lost_comes_back_by_a_rebuild_while_others_commit() {
     drop(volume);
     fs::remove_file(pool.path("a")).unwrap();
     assert_eq!(byte(&pool.open("b")), 100);
+}
+
+#[test]
+fn a_rebuild_goes_on_where_it_was_broken_off() {
+    let pool = Pool::new();
+    fs::rename(pool.path("b"), pool.path("away")).unwrap();
+    let volume = pool.open("a");
+    commit_at(&volume, VolumeOffset(18 * MIB), 1);
+    let lost = volume.copies().unwrap()[1].uuid;
+    fs::rename(pool.path("away"), pool.path("b")).unwrap();
+    assert!(volume.return_copy(lost).unwrap());
+    let rebuild = |volume: &Volume, most: u64| {
+        let mut seen = Vec::new();
+        let whole = volume.rebuild_copies(|progress| {
+            seen.push(progress.done / MIB);
+            match progress.done >= most {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        (whole.unwrap(), seen[0])
+    };
+    assert_eq!(rebuild(&volume, 17 * MIB), (0, 1));
+    // It gets what is written since; what was copied is not copied again.
+    commit(&volume, 2);
+    volume.checkpoint().unwrap();
+    pool.put("b", 9 * MIB, &[9; 10]);
+    drop(volume);
+    let volume = pool.open("a");
+    assert_eq!(rebuild(&volume, u64::MAX), (1, 17));
+    let differ = |at: u64| pool.at("a", at) != pool.at("b", at);
+    assert!(differ(9 * MIB) && !differ(5 * MIB) && !differ(20 * MIB));
+    drop(volume);
+    // One that was away again begins at the start.
+    fs::rename(pool.path("b"), pool.path("away")).unwrap();
+    let volume = pool.open("a");
+    fs::rename(pool.path("away"), pool.path("b")).unwrap();
+    assert!(volume.return_copy(lost).unwrap());
+    assert_eq!(rebuild(&volume, u64::MAX), (1, 1));
+    assert!(!differ(9 * MIB));
 }
 
 #[test]

@@ -183,8 +183,6 @@ refused() {
     fresh
     refuses "grow" "cannot" nacre grow --size 256M "$a" "$c"
     refuses "add" "cannot" nacre device add --size 128M "$a" "$c"
-    refuses "scrub" "not compared yet" nacre scrub "$a"
-    refuses "verify" "on disks" nacre cat --verify "$a:/f"
     refuses "a disk that is in use" "in use" nacre device replace "$a" "$b" "$c"
 }
 

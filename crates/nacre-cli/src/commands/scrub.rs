@@ -113,12 +113,6 @@ fn doubtful(volume: &Volume, arguments: &Arguments) -> Result<Doubtful> {
 
 fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     let volume = fs.store().volume();
-    if volume.has_copies() && volume.mirror().is_none() {
-        let path = arguments.pool.display();
-        return Err(Failure::Usage(format!(
-            "{path}: copies on disks are not compared yet; nacre check looks at what the pool holds"
-        )));
-    }
     if !volume.has_copies() {
         let path = arguments.pool.display();
         return Err(Failure::Usage(format!(
@@ -193,7 +187,9 @@ fn name((id, owner): (ObjectId, Owner), paths: &HashMap<ObjectId, Vec<u8>>) -> S
         None => format!("object {id}"),
     };
     match owner {
-        Owner::Data(page) => format!("{whose}, from byte {} on", page * 4096),
+        Owner::Data(page) | Owner::Unwritten(page) => {
+            format!("{whose}, from byte {} on", page * 4096)
+        }
         Owner::Map(..) | Owner::PartsMap(..) | Owner::Tree => format!("{whose}, metadata"),
     }
 }

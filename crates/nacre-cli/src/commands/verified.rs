@@ -25,9 +25,9 @@ impl<'a> Reader<'a> {
     /// Refuses to verify what has no checksums.
     pub fn new(fs: &'a Fs, pool: &'a Path, verifies: bool) -> Result<Reader<'a>> {
         let path = pool.display();
-        if verifies && fs.store().volume().mirror().is_none() {
+        if verifies && !fs.store().volume().has_copies() {
             return Err(Failure::Usage(format!(
-                "{path}: is a pool without copies, or on disks: its contents have no checksums; leave --verify out"
+                "{path}: is a pool without copies: its contents have no checksums; leave --verify out"
             )));
         }
         if verifies && !fs.store().is_writable() {

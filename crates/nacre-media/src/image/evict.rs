@@ -207,7 +207,7 @@ impl Image {
         mask
     }
 
-    fn is_home(&self, unit: u64) -> bool {
+    pub(super) fn is_home(&self, unit: u64) -> bool {
         let granules = UNIT_SIZE / GRANULE;
         let granules = unit * granules..(unit + 1) * granules;
         let noted = |set: &super::BitSet| set.has_any(granules.clone());

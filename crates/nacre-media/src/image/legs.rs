@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::mm::munmap;
 
 use super::{FilePlan, Image, PAGE};
+use crate::scrub_turn::ScrubTurn;
 use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
 
@@ -35,6 +36,9 @@ pub trait DiskLegs: Send + Sync {
 struct Page {
     states: AtomicU64,
     labels: SharedMutex,
+    /// Not 0: no seal was removed that a disk may still have durably.
+    seals_settled: AtomicU64,
+    scrub_turn: ScrubTurn,
 }
 
 /// What processes share about the disks behind an image. It is mapped apart from the image, and
@@ -83,6 +87,21 @@ impl SharedLegs {
     /// What the disks are; its meaning is the user's. A new image has 0.
     pub fn states(&self) -> &AtomicU64 {
         &self.page().states
+    }
+
+    /// Not 0: whoever removed seals has waited until all disks had that durably.
+    pub fn seals_settled(&self) -> &AtomicU64 {
+        &self.page().seals_settled
+    }
+
+    /// As [`crate::Mirror::take_scrub`].
+    pub fn take_scrub(&self, now: u64, next: u64) -> bool {
+        self.page().scrub_turn.take(now, next)
+    }
+
+    /// As [`crate::Mirror::keep_scrub`].
+    pub fn keep_scrub(&self, next: u64) {
+        self.page().scrub_turn.keep(next);
     }
 
     /// Does something while nobody else of all processes does. Runs `finish` first if somebody died

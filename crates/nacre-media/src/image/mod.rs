@@ -11,6 +11,7 @@
 
 mod bits;
 mod evict;
+mod home;
 mod legs;
 mod load;
 mod news;
@@ -45,7 +46,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.

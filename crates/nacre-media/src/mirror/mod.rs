@@ -32,6 +32,7 @@ mod rebuild;
 mod scrub;
 mod seals;
 mod shared;
+mod spans;
 mod states;
 mod stores;
 #[cfg(test)]
@@ -40,7 +41,6 @@ mod tests;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -55,8 +55,8 @@ use states::SLOTS;
 
 pub use layout::{MOST_BYTES as MIRROR_MOST_BYTES, SEALS_AT};
 pub use rebuild::RebuildProgress;
-pub use scrub::{Evidence, Finding, Rules, Scrubbed};
 pub use shared::MirrorCounts;
+pub use spans::Spans;
 pub use states::{LegState, MOST_LEGS, States};
 
 /// A registry of devices and labels.
@@ -96,6 +96,7 @@ pub struct Mirror {
     pool: [u8; 16],
     /// The data, on each device.
     window: Range<u64>,
+    spans: Spans,
     legs: [OnceLock<Leg>; SLOTS],
     /// The states before there is a shared file.
     first: States,
@@ -107,8 +108,6 @@ pub struct Mirror {
     /// The states by which spares were set.
     seen: AtomicU64,
     registry: OnceLock<Arc<dyn LegRegistry>>,
-    /// Devices that this process has repaired before it used them.
-    repaired: OnceLock<Vec<PathBuf>>,
     reads: Reads,
     writable: bool,
 }
@@ -158,7 +157,7 @@ impl Mirror {
             (LegState::Rebuilding, None) => LegState::Failed,
             (state, _) => state,
         };
-        let (spans, regions_of_span) = seals::layout_of(&window);
+        let spans = Spans::new(pool, window.clone());
         let labelled = States::new(legs.iter().map(|leg| leg.state));
         let Some(first) = States::new(legs.iter().map(there)) else {
             return Ok(None);
@@ -177,8 +176,8 @@ impl Mirror {
             shared: OnceLock::new(),
             seen: AtomicU64::new(0),
             registry: OnceLock::new(),
-            repaired: OnceLock::new(),
-            reads: Reads::new(spans.end, regions_of_span)?,
+            reads: Reads::new(spans.all().end, spans.regions_of_one())?,
+            spans,
             writable,
         };
         for (slot, new) in legs.iter().enumerate() {
@@ -189,17 +188,6 @@ impl Mirror {
             }
         }
         Ok(Some(mirror))
-    }
-
-    /// Remembers that devices were repaired before the pool was used. Only the first time counts.
-    pub fn note_repaired(&self, devices: Vec<PathBuf>) {
-        // A second one is refused, as documented.
-        let _ = self.repaired.set(devices);
-    }
-
-    /// The devices that this process has repaired before it used them.
-    pub fn repaired(&self) -> &[PathBuf] {
-        self.repaired.get().map_or(&[], Vec::as_slice)
     }
 
     /// Sets what knows devices and labels. Only the first counts.
@@ -270,7 +258,7 @@ impl Mirror {
     /// nobody's turn again before `next`. Moments are of any clock that all of them share.
     pub fn take_scrub(&self, now: u64, next: u64) -> bool {
         let shared = self.shared.get().filter(|_| self.writable);
-        shared.is_some_and(|shared| shared.take_scrub(now, next))
+        shared.is_some_and(|shared| shared.scrub_turn().take(now, next))
     }
 
     /// A span of which somebody who read it found a copy that does not hold what was sealed. It is
@@ -283,7 +271,7 @@ impl Mirror {
     /// Whoever has taken the turn still scrubs: it is nobody's before `next`.
     pub fn keep_scrub(&self, next: u64) {
         if let Some(shared) = self.shared.get() {
-            shared.keep_scrub(next);
+            shared.scrub_turn().keep(next);
         }
     }
 

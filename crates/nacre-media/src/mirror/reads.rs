@@ -300,7 +300,7 @@ impl Mirror {
     fn sum_of(&self, leg: &Leg, span: u64) -> Option<u32> {
         let mut bytes = [0; PIECE];
         let mut sum = 0;
-        for at in self.bytes_of_span(span).step_by(PIECE) {
+        for at in self.spans.bytes(span).step_by(PIECE) {
             leg.data.read(DeviceOffset(at), &mut bytes);
             sum = crc32c_append(sum, &bytes);
         }

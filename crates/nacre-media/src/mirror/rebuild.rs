@@ -141,7 +141,7 @@ impl Mirror {
         }
         let leg = self.map(device, id)?;
         let done = leg.set_words(&self.lacking(true));
-        Ok(done.is_ok() && leg.set_seals(self.spans(), 0).is_ok())
+        Ok(done.is_ok() && leg.set_seals(self.spans.all(), 0).is_ok())
     }
 
     /// Adds a leg in a slot of its own, which gets from now on what is stored. It lacks everything,
@@ -156,8 +156,8 @@ impl Mirror {
         let shared = self.shared();
         let leg = self.map(device, id)?;
         let _changing = shared.lock_bits();
-        let failed =
-            leg.set_words(&self.lacking(whole)).is_err() || leg.set_seals(self.spans(), 0).is_err();
+        let failed = leg.set_words(&self.lacking(whole)).is_err()
+            || leg.set_seals(self.spans.all(), 0).is_err();
         let Some(slot) = shared.states().free_slot().filter(|_| !failed) else {
             return Ok(None);
         };

@@ -6,55 +6,22 @@
 
 use std::ops::Range;
 
-use nacre_types::{DeviceOffset, StoreKind, crc32c_append};
+use nacre_types::{DeviceOffset, StoreKind};
 
-use super::layout::{REGION, SEALS_AT, SEALS_LEN};
-use super::shared::regions;
-use super::{Leg, Mirror};
+use super::layout::SEALS_AT;
+use super::{Leg, Mirror, Spans};
 use crate::error::MediaFailed;
 use crate::token::Unfenced;
 
-/// The spans that have data of a window, and the regions of one, a power of two.
-pub(super) fn layout_of(window: &Range<u64>) -> (Range<u64>, u64) {
-    let all = regions(window.clone());
-    let of_one = all.end.div_ceil(SEALS_LEN / 8).next_power_of_two();
-    (all.start / of_one..all.end.div_ceil(of_one), of_one)
-}
-
 impl Mirror {
-    /// Regions of one span.
-    fn span(&self) -> u64 {
-        layout_of(&self.window).1
-    }
-
-    /// The spans that have data.
-    pub fn spans(&self) -> Range<u64> {
-        layout_of(&self.window).0
-    }
-
-    /// The span that a byte of the devices is in.
-    pub fn span_of(&self, at: u64) -> u64 {
-        at / REGION / self.span()
+    /// How data is divided in spans.
+    pub fn division(&self) -> &Spans {
+        &self.spans
     }
 
     /// The regions of a span.
     pub(super) fn regions_of(&self, span: u64) -> Range<u64> {
-        let all = regions(self.window.clone());
-        let of_span = span * self.span()..(span + 1) * self.span();
-        of_span.start.max(all.start)..of_span.end.min(all.end)
-    }
-
-    /// The data of a span.
-    pub(super) fn bytes_of_span(&self, span: u64) -> Range<u64> {
-        let regions = self.regions_of(span);
-        let (first, last) = (regions.start, regions.end.saturating_sub(1));
-        self.bytes_of(first).start..self.bytes_of(last).end
-    }
-
-    fn seal_word(&self, span: u64, crc: u32) -> u64 {
-        let salted = crc32c_append(0, &self.pool);
-        let check = crc32c_append(salted, &(span << 32 ^ u64::from(crc)).to_le_bytes());
-        u64::from(crc) << 32 | u64::from(check)
+        self.spans.regions(span)
     }
 
     /// What the bytes of a span were when it was sealed, by any leg that is current.
@@ -63,11 +30,7 @@ impl Mirror {
         span: u64,
         mut legs: impl Iterator<Item = &'l Leg>,
     ) -> Option<u32> {
-        legs.find_map(|leg| {
-            let word = leg.seal(span);
-            let crc = (word >> 32) as u32;
-            (word == self.seal_word(span, crc)).then_some(crc)
-        })
+        legs.find_map(|leg| self.spans.sealed(span, leg.seal(span)))
     }
 
     /// Seals a span on some legs, durably. The caller holds the lock of bits; no bit is set there.
@@ -76,7 +39,7 @@ impl Mirror {
         (span, crc): (u64, u32),
         legs: impl Iterator<Item = &'l Leg>,
     ) -> Result<(), MediaFailed> {
-        let word = self.seal_word(span, crc);
+        let word = self.spans.seal(span, crc);
         for leg in legs {
             if leg.seal(span) != word {
                 leg.set_seals(std::iter::once(span), word)?;
@@ -88,7 +51,8 @@ impl Mirror {
 
     /// Removes the seals of some regions from a leg, durably. (M6)
     pub(super) fn break_seals(&self, leg: &Leg, noted: &[u64]) -> Result<(), MediaFailed> {
-        let mut spans: Vec<u64> = noted.iter().map(|region| region / self.span()).collect();
+        let of_one = self.spans.regions_of_one();
+        let mut spans: Vec<u64> = noted.iter().map(|region| region / of_one).collect();
         spans.dedup();
         leg.set_seals(spans.into_iter(), 0)
     }

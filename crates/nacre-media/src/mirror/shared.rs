@@ -16,6 +16,7 @@ use super::layout::REGION;
 use super::states::{SLOTS, States};
 use crate::fault::SharedRange;
 use crate::image::Words;
+use crate::scrub_turn::ScrubTurn;
 use crate::shared_file;
 use crate::shared_mutex::{Held, SharedMutex};
 
@@ -76,9 +77,8 @@ struct Head {
     /// Held while bits of the legs change.
     bits: SharedMutex,
     stripes: [Stripe; STRIPES],
-    /// When somebody may scrub by himself again; 0: nobody has asked yet. It came later: versions
-    /// without it leave the place alone.
-    next_scrub: AtomicU64,
+    /// It came later: versions without it leave the place alone.
+    scrub_turn: ScrubTurn,
     /// Grows whenever what was found out about seals may not hold any more.
     seal_epoch: AtomicU64,
     /// Spans of which a leg did not hold what was sealed, plus 1; 0: none.
@@ -258,19 +258,9 @@ impl Shared {
         }
     }
 
-    /// The turn to scrub, for one of those who ask: from the moment on that whoever had it last has
-    /// set. The first to ask sets it to `next` and does not get it.
-    pub fn take_scrub(&self, now: u64, next: u64) -> bool {
-        let word = &self.head().next_scrub;
-        let due = word.load(SeqCst);
-        let is_due = due <= now && due != 0;
-        let set = (due == 0 || is_due) && word.compare_exchange(due, next, SeqCst, SeqCst).is_ok();
-        set && is_due
-    }
-
-    /// For who has the turn.
-    pub fn keep_scrub(&self, next: u64) {
-        self.head().next_scrub.store(next, SeqCst);
+    /// Whose turn it is to scrub.
+    pub fn scrub_turn(&self) -> &ScrubTurn {
+        &self.head().scrub_turn
     }
 
     /// As long as it stays nobody has taken bits back, sealed, or dropped a leg.

@@ -297,6 +297,12 @@ impl<'a> Allocator<'a> {
         self.extra(unit) > 0 || self.is_behind(unit)
     }
 
+    /// Whether nobody has taken a unit.
+    pub(crate) fn is_untaken(&self, unit: UnitNo) -> bool {
+        let word = self.bits.get((unit.0 / WORD) as usize);
+        word.is_some_and(|word| word.load(Acquire) & mask(unit.0 % WORD, 1) == 0)
+    }
+
     /// How many references beyond the first a unit has.
     pub(crate) fn extra(&self, unit: UnitNo) -> u16 {
         self.shares[unit.0 as usize].load(Acquire)

@@ -65,7 +65,10 @@ impl Store {
         folder: Option<&Arc<Folder>>,
     ) -> Result<Store> {
         image::bring_up(&volume)?;
-        let superblock = Superblock::read(&volume).or_else(|_| {
+        let superblock = Superblock::read(&volume).or_else(|error| {
+            if volume.mirror().is_none() {
+                return Err(error);
+            }
             // Damaged while others use the pool.
             repair_header(&volume)?;
             Superblock::read(&volume)

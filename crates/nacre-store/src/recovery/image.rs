@@ -74,7 +74,10 @@ fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
             repair_header(volume)?;
             volume.recover_copies();
         }
-        false => volume.make_image(file)?,
+        false => {
+            volume.make_image(file)?;
+            repair_header(volume)?;
+        }
     }
     Ok(())
 }

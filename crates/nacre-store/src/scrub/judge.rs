@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
-use nacre_volume::{ScrubbedSpan, VolumeError};
+use nacre_volume::{ScrubRules, ScrubbedSpan, Usage, VolumeError};
 use zerocopy::FromBytes;
 
 use super::owners::{Owner, Owners};
@@ -43,13 +43,30 @@ impl<'s> Judge<'s> {
 
     /// As `Volume::scrub_span`.
     pub(super) fn scrub(
-        &mut self,
+        &self,
         span: u64,
         trusted: Option<&Path>,
     ) -> Result<ScrubbedSpan, VolumeError> {
         let volume = self.store.volume();
         let mut judge = |at, copies: &[&[u8]]| self.best(at, copies);
-        volume.scrub_span(span, &mut judge, trusted)
+        let mut rules = ScrubRules {
+            judge: &mut judge,
+            usage: &|at| self.usage(at),
+            trusted,
+        };
+        volume.scrub_span(span, &mut rules)
+    }
+
+    /// Whether anything counts in a unit.
+    fn usage(&self, at: VolumeOffset) -> Usage {
+        let unit = UnitNo(at.0 / UNIT_SIZE);
+        let owners = self.owners.map_or(&[][..], |owners| owners.of_unit(unit));
+        let is_unwritten = |(_, owner): &(ObjectId, Owner)| matches!(owner, Owner::Unwritten(_));
+        match owners.is_empty() {
+            true if self.store.allocator().is_untaken(unit) => Usage::Free,
+            false if owners.iter().all(is_unwritten) => Usage::Unwritten,
+            _ => Usage::Used,
+        }
     }
 
     /// The copy that is better than each other one wherever they differ.
@@ -74,7 +91,7 @@ impl<'s> Judge<'s> {
             Some(&(id, Owner::PartsMap(level, first))) => {
                 Some(self.map(parts_id(id), level, first, copy))
             }
-            Some((_, Owner::Data(_))) => None,
+            Some((_, Owner::Data(_) | Owner::Unwritten(_))) => None,
             Some((_, Owner::Tree)) | None => Some(vec![node(unit, copy)?]),
         }
     }

@@ -91,6 +91,7 @@ pub fn scrub_spans(
     let mut report = Report::default();
     let (mut found, mut doubtful) = (Vec::new(), BTreeSet::new());
     let total = spans.end - spans.start;
+    store.volume().prepare_scrub()?;
     for (done, span) in (1..).zip(spans) {
         let scrubbed = Judge::new(store, None).scrub(span, None)?;
         report.sealed += scrubbed.sealed;

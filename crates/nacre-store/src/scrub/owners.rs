@@ -16,6 +16,8 @@ use crate::store::Store;
 pub enum Owner {
     /// Contents: which page.
     Data(u64),
+    /// Room for contents that were never written: which page.
+    Unwritten(u64),
     /// A node of its block map: the level, and the index in the level of the first word.
     Map(u32, u64),
     /// A node of its map of parts: as a node of its block map.
@@ -72,7 +74,10 @@ impl Owners {
         for (id, root) in [(id, raw.root), (parts_id(id), raw.parts_root)] {
             let root = Root::decode(root.get(), root_salt(id), wanted.store.units);
             if let Some(root) = root.filter(|root| !root.entry.is_hole()) {
-                self.walk_map(wanted, id, (root.entry.unit(), root.height, 0));
+                match root.height {
+                    0 => self.add_page(wanted, id, (root.entry, 0)),
+                    height => self.walk_map(wanted, id, (root.entry.unit(), height, 0)),
+                }
             }
         }
         for tree in [Tree::Entries, Tree::Xattrs] {
@@ -85,15 +90,20 @@ impl Owners {
         }
     }
 
+    fn add_page(&mut self, wanted: &Wanted<'_>, id: ObjectId, (entry, page): (MapWord, u64)) {
+        let owner = match entry.is_unwritten() {
+            true => Owner::Unwritten(page),
+            false => Owner::Data(page),
+        };
+        self.add(wanted, entry.unit(), (owner_of_map(id), owner));
+    }
+
     fn walk_map(
         &mut self,
         wanted: &Wanted<'_>,
         id: ObjectId,
         (unit, level, index): (UnitNo, u32, u64),
     ) {
-        if level == 0 {
-            return self.add(wanted, unit, (owner_of_map(id), Owner::Data(index)));
-        }
         let first = index << FANOUT_SHIFT;
         let node = match is_of_parts(id) {
             true => Owner::PartsMap(level, first),
@@ -105,8 +115,12 @@ impl Owners {
             let word = wanted.store.volume().load_u64(word);
             let salt = entry_salt(id, level, first + step);
             let below = MapWord::decode_in(id, word, salt, wanted.store.units);
-            if let Some(below) = below.filter(|below| !below.is_hole()) {
-                self.walk_map(wanted, id, (below.unit(), level - 1, first + step));
+            let Some(below) = below.filter(|below| !below.is_hole()) else {
+                continue;
+            };
+            match level {
+                1 => self.add_page(wanted, id, (below, first + step)),
+                _ => self.walk_map(wanted, id, (below.unit(), level - 1, first + step)),
             }
         }
     }

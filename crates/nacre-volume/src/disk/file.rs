@@ -62,6 +62,32 @@ impl FileDisk {
         Some(FileCall::Sync(self.device.fd()))
     }
 
+    /// Fills `to` with what the device holds, whatever the kernel remembers of it, where that can
+    /// be told. Both are whole blocks.
+    pub fn read_medium(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        let Some(fd) = self.through() else {
+            return self.read(at, to);
+        };
+        // Where the fd is not direct.
+        self.forget(at, to.len() as u64);
+        let mut room = vec![0; to.len() + BLOCK];
+        let skip = room.as_ptr().align_offset(BLOCK);
+        let place = &mut room[skip..skip + to.len()];
+        let mut filled = 0;
+        while filled < place.len() {
+            match pread(fd, &mut place[filled..], at + filled as u64) {
+                Ok(0) => return Err(DiskFailed("it ends too early".into())),
+                Ok(len) => filled += len,
+                Err(Errno::INTR) => {}
+                // A file system that opens for direct I/O and then refuses it.
+                Err(Errno::INVAL) => return self.read(at, to),
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        to.copy_from_slice(place);
+        Ok(())
+    }
+
     /// The fd for its journal.
     pub fn through(&self) -> Option<BorrowedFd<'_>> {
         self.through.as_deref().map(AsFd::as_fd)

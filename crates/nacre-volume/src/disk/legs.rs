@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Disk, DiskFailed, JournalError, agree};
-use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, together};
+use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, Spans, together};
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
@@ -26,11 +26,12 @@ use super::file::{FileDisk, with_aligned};
 use super::one::One;
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
+use crate::layout::DATA_START;
 
 /// Bits of the word that tell which disks have failed since the labels were written.
 const LOST_BITS: u32 = 16;
 /// Readers change disks at multiples of this.
-const TURN: u64 = 1 << 20;
+pub(super) const TURN: u64 = 1 << 20;
 
 /// One of the disks.
 #[derive(Debug)]
@@ -67,6 +68,9 @@ pub(crate) struct LegsDisk {
     /// The word, while there is no image.
     own: AtomicU64,
     shared: OnceLock<SharedLegs>,
+    /// As what processes share, while there is no image.
+    own_settled: AtomicU64,
+    spans: Spans,
     labels: Labels,
     writable: bool,
 }
@@ -165,9 +169,26 @@ impl LegsDisk {
             first: View::of(table, damaged, leg),
             own: AtomicU64::new(Word::of(table.sequence, 0).0),
             shared: OnceLock::new(),
+            own_settled: AtomicU64::new(0),
+            spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.devices[0].data),
             labels,
             writable,
         }
+    }
+
+    /// What processes share about the disks, once there is an image.
+    pub fn shared(&self) -> Option<&SharedLegs> {
+        self.shared.get()
+    }
+
+    pub fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// Not 0: what was removed of seals is removed durably.
+    pub(super) fn seals_settled(&self) -> &AtomicU64 {
+        let shared = self.shared.get();
+        shared.map_or(&self.own_settled, SharedLegs::seals_settled)
     }
 
     fn word_place(&self) -> &AtomicU64 {
@@ -355,7 +376,10 @@ impl LegsDisk {
     }
 
     /// Does something to all disks that are stored to; those that fail are lost (T1).
-    fn on_all(&self, work: impl Fn(One<'_>) -> Result<(), DiskFailed>) -> Result<(), DiskFailed> {
+    pub(super) fn on_all(
+        &self,
+        work: impl Fn(One<'_>) -> Result<(), DiskFailed>,
+    ) -> Result<(), DiskFailed> {
         self.settle_labels()?;
         let (view, word) = self.view()?;
         let (mut current, mut bad, mut why) = (0, Vec::new(), None);
@@ -563,10 +587,12 @@ impl Disk for LegsDisk {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.break_seals(at..at + bytes.len() as u64)?;
         self.on_all(|disk| disk.write(at, bytes))
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.break_seals(at..at + bytes.len() as u64)?;
         with_aligned(bytes, |bytes| {
             self.on_all_at_once(
                 |file| file.call_through(at, bytes),
@@ -593,6 +619,8 @@ impl Disk for LegsDisk {
     }
 
     fn expect(&self, range: Range<u64>) {
+        // All at once; what fails is found out again by the write.
+        let _ = self.remove_seals(range.clone());
         self.each(|file| file.expect(range.clone()));
     }
 

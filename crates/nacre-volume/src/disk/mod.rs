@@ -5,6 +5,7 @@ mod legs;
 mod mapped;
 mod one;
 mod parts;
+mod sealed;
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -55,7 +55,7 @@ pub fn beside<'p, T>(
     thread::scope(|scope| {
         for (path, fs) in pools {
             let volume = fs.store().volume();
-            if volume.mirror().is_some() {
+            if volume.has_copies() {
                 start(scope, || scrub::now_and_then(path, fs, pause, &end));
             }
             if volume.has_image() {

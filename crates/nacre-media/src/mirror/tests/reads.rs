@@ -296,9 +296,9 @@ fn untorn_reads(holds: impl Fn(&Mirror, &Choice<'_>) -> bool + Sync, rounds: u64
             }
             rig.write(place, &[round as u8; BYTES]);
             done.store(round, SeqCst);
-            let span = rig.mirror().span_of(QUIET);
+            let span = rig.mirror().division().of(QUIET);
             let mut judge = |_: u64, _: &[&[u8]]| None;
-            let rules = &mut super::super::Rules {
+            let rules = &mut crate::compare::Rules {
                 judge: &mut judge,
                 trusted: None,
             };

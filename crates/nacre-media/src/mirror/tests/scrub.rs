@@ -1,10 +1,11 @@
 //! Bytes that changed behind the mirror's back.
 
 use super::{AT, LEN, Rig, START};
+use crate::compare::{Evidence, Finding, Rules, Scrubbed};
 use crate::device::Device;
 use crate::kind::Access;
+use crate::mirror::LegState;
 use crate::mirror::layout::REGION;
-use crate::mirror::{Evidence, Finding, LegState, Rules, Scrubbed};
 use crate::token::Unfenced;
 use nacre_types::DeviceOffset;
 use std::ops::ControlFlow;
@@ -17,7 +18,7 @@ pub(super) const QUIET: u64 = START + (12 << 20);
 fn scrub_with(rig: &Rig, rules: &mut Rules<'_>) -> Scrubbed {
     let mirror = rig.mirror();
     let mut all = Scrubbed::default();
-    for span in mirror.spans() {
+    for span in mirror.division().all() {
         let one = mirror.scrub(span, rules).unwrap();
         all.found.extend(one.found);
         all.sealed += one.sealed;
@@ -94,7 +95,7 @@ fn a_flipped_byte_of_either_leg_is_repaired_by_the_seal() {
 #[test]
 fn canary_a_scrub_that_does_not_compare_is_noticed() {
     let blind = |rig: &Rig| {
-        for span in rig.mirror().spans() {
+        for span in rig.mirror().division().all() {
             rig.mirror().seal_of(span, std::iter::empty());
         }
         all_sealed()
@@ -343,7 +344,7 @@ fn who_scrubs_by_himself_takes_turns() {
 /// What verifying the span of a place finds.
 fn verify(rig: &Rig, at: u64) -> Scrubbed {
     let mirror = rig.mirror();
-    mirror.verify(mirror.span_of(at)).unwrap()
+    mirror.verify(mirror.division().of(at)).unwrap()
 }
 
 #[test]

@@ -1,0 +1,264 @@
+//! Comparing what several devices hold of the same bytes, and what tells which one is right.
+
+use std::ops::Range;
+
+use nacre_types::{UNIT_SIZE, crc32c};
+
+const UNIT: usize = UNIT_SIZE as usize;
+/// So many ways to put a span together from its copies are tried at most.
+const MOST_WAYS: usize = 1 << 10;
+
+/// What tells which copy of a unit is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// The seal of its span.
+    Seal,
+    /// Checksums in what the unit holds.
+    Contents,
+    /// More copies hold it than anything else.
+    Majority,
+    /// Nothing does, but the caller wants the copy of some leg.
+    Asked,
+}
+
+/// Bytes of which copies differed, or which no copy has as they were.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Where on the devices.
+    pub range: Range<u64>,
+    /// What told which copy is right; they are equal now. `None`: nothing did.
+    pub evidence: Option<Evidence>,
+    /// Identities of the legs that held something else.
+    pub wrong: Vec<[u8; 16]>,
+}
+
+/// Answers which of several copies of the unit at a place has the right contents, if it can tell.
+pub type Judge<'r> = dyn FnMut(u64, &[&[u8]]) -> Option<usize> + 'r;
+
+/// How differences are judged.
+pub struct Rules<'r> {
+    /// Looks at the contents.
+    pub judge: &'r mut Judge<'r>,
+    /// The device whose contents are taken where nothing tells; if it is not there, what programs
+    /// read are. `None`: all copies stay.
+    pub trusted: Option<[u8; 16]>,
+}
+
+/// Gives a unit the right contents on all devices.
+pub type Make<'m> = dyn FnMut(u64, &[u8]) + 'm;
+
+impl Rules<'_> {
+    /// The copy that is taken where nothing tells.
+    fn taken(&self, copies: &Copies) -> Option<usize> {
+        let id = self.trusted?;
+        let named = copies.all.iter().position(|copy| copy.id == id);
+        Some(named.unwrap_or(0))
+    }
+}
+
+/// What came of a span.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    /// Where copies differed.
+    pub found: Vec<Finding>,
+    /// Bytes whose seal holds, or that got one.
+    pub sealed: u64,
+    /// Bytes that differ because programs store to mappings of them; they come to all copies with
+    /// the next msync or end.
+    pub mapped: u64,
+}
+
+/// One device and what it holds.
+pub struct Copy {
+    /// Its identity.
+    pub id: [u8; 16],
+    /// What it holds.
+    pub bytes: Vec<u8>,
+}
+
+/// Copies of one range, the one that programs read first.
+pub struct Copies {
+    /// Where it is, in whole units.
+    pub range: Range<u64>,
+    /// What the devices hold there.
+    pub all: Vec<Copy>,
+}
+
+impl Copies {
+    /// Its units.
+    pub fn units(&self) -> impl Iterator<Item = u64> + use<> {
+        self.range.clone().step_by(UNIT)
+    }
+
+    /// The bytes of a unit among those of the whole range.
+    pub fn unit_of<'b>(&self, bytes: &'b [u8], at: u64) -> &'b [u8] {
+        let skip = (at - self.range.start) as usize;
+        &bytes[skip..skip + UNIT]
+    }
+
+    fn of_unit(&self, at: u64) -> Vec<&[u8]> {
+        let units = self.all.iter().map(|copy| self.unit_of(&copy.bytes, at));
+        units.collect()
+    }
+
+    /// Whether copies of a unit differ.
+    pub fn differ_in(&self, at: u64) -> bool {
+        let units = self.of_unit(at);
+        units.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
+    /// Whether no copies differ.
+    pub fn agree(&self) -> bool {
+        let mut pairs = self.all.windows(2);
+        pairs.all(|pair| pair[0].bytes == pair[1].bytes)
+    }
+
+    /// Takes a unit for alike, whatever it holds.
+    pub fn pass_over(&mut self, at: u64) {
+        let skip = (at - self.range.start) as usize;
+        if let Some((first, others)) = self.all.split_first_mut() {
+            let unit = &first.bytes[skip..skip + UNIT];
+            for other in others {
+                other.bytes[skip..skip + UNIT].copy_from_slice(unit);
+            }
+        }
+    }
+
+    /// What was sealed is on no device.
+    pub fn lost(&self, evidence: Option<Evidence>) -> Finding {
+        Finding {
+            range: self.range.clone(),
+            evidence,
+            wrong: self.all.iter().map(|copy| copy.id).collect(),
+        }
+    }
+
+    /// What all hold now in a range that nobody stores to. `None`: they do not agree, or have lost
+    /// what was sealed.
+    pub fn settled(
+        &self,
+        seal: Option<u32>,
+        rules: &mut Rules<'_>,
+        make: &mut Make<'_>,
+        scrubbed: &mut Scrubbed,
+    ) -> Option<Vec<u8>> {
+        let first = &self.all.first()?.bytes;
+        let sealed = seal.and_then(|seal| self.as_sealed(seal, make, &mut scrubbed.found));
+        if sealed.is_some() {
+            return sealed;
+        }
+        if seal.is_some() && self.agree() {
+            let taken = rules.taken(self);
+            let evidence = taken.map(|_| Evidence::Asked);
+            scrubbed.found.push(self.lost(evidence));
+            return taken.map(|_| first.clone());
+        }
+        let mut whole = Vec::with_capacity(first.len());
+        for at in self.units() {
+            let unit = self.judged(at, rules, make, scrubbed);
+            whole.extend_from_slice(unit.unwrap_or(&[]));
+        }
+        (whole.len() == first.len()).then_some(whole)
+    }
+
+    /// What a range held when it was sealed; all hold it now. `None`: no device has it.
+    pub fn as_sealed(
+        &self,
+        seal: u32,
+        make: &mut Make<'_>,
+        found: &mut Vec<Finding>,
+    ) -> Option<Vec<u8>> {
+        let right = self.put_together(seal)?;
+        for at in self.units() {
+            found.extend(self.made(at, self.unit_of(&right, at), Evidence::Seal, make));
+        }
+        Some(right)
+    }
+
+    /// The right contents of a unit, which all hold now. `None`: nothing tells.
+    pub fn judged<'c>(
+        &'c self,
+        at: u64,
+        rules: &mut Rules<'_>,
+        make: &mut Make<'_>,
+        scrubbed: &mut Scrubbed,
+    ) -> Option<&'c [u8]> {
+        let units = self.of_unit(at);
+        let read = *units.first()?;
+        if units.iter().all(|unit| *unit == read) {
+            return Some(read);
+        }
+        let by_contents = (rules.judge)(at, &units).map(|right| (right, Evidence::Contents));
+        let by_number = || majority(&units).map(|right| (right, Evidence::Majority));
+        let asked = rules.taken(self).map(|taken| (taken, Evidence::Asked));
+        let Some((right, evidence)) = by_contents.or_else(by_number).or(asked) else {
+            scrubbed.found.push(Finding {
+                range: at..at + UNIT_SIZE,
+                evidence: None,
+                wrong: Vec::new(),
+            });
+            return None;
+        };
+        let right = units[right];
+        let found = self.made(at, right, evidence, make);
+        scrubbed.found.extend(found);
+        Some(right)
+    }
+
+    /// Gives a unit the right contents everywhere; says where it had others.
+    fn made(
+        &self,
+        at: u64,
+        right: &[u8],
+        evidence: Evidence,
+        make: &mut Make<'_>,
+    ) -> Option<Finding> {
+        let wrong: Vec<[u8; 16]> = self
+            .all
+            .iter()
+            .filter(|copy| self.unit_of(&copy.bytes, at) != right)
+            .map(|copy| copy.id)
+            .collect();
+        if wrong.is_empty() {
+            return None;
+        }
+        make(at, right);
+        Some(Finding {
+            range: at..at + UNIT_SIZE,
+            evidence: Some(evidence),
+            wrong,
+        })
+    }
+
+    /// What was sealed, out of what the copies hold: of each unit in which they differ one of them
+    /// has it, if not too many differ.
+    fn put_together(&self, seal: u32) -> Option<Vec<u8>> {
+        let fits = |bytes: &[u8]| crc32c(bytes) == seal;
+        if let Some(copy) = self.all.iter().find(|copy| fits(&copy.bytes)) {
+            return Some(copy.bytes.clone());
+        }
+        let differing: Vec<u64> = self.units().filter(|at| self.differ_in(*at)).collect();
+        let copies = self.all.len();
+        let ways = copies.checked_pow(differing.len() as u32)?;
+        if ways > MOST_WAYS {
+            return None;
+        }
+        let mut bytes = self.all.first()?.bytes.clone();
+        (1..ways).find_map(|way| {
+            let mut way = way;
+            for at in &differing {
+                let unit = self.unit_of(&self.all[way % copies].bytes, *at);
+                let skip = (at - self.range.start) as usize;
+                bytes[skip..skip + UNIT].copy_from_slice(unit);
+                way /= copies;
+            }
+            fits(&bytes).then(|| bytes.clone())
+        })
+    }
+}
+
+/// The contents that more than half of the copies have.
+fn majority(units: &[&[u8]]) -> Option<usize> {
+    let alike = |one: &&[u8]| units.iter().filter(|other| *other == one).count();
+    units.iter().position(|unit| alike(unit) * 2 > units.len())
+}

@@ -1,0 +1,80 @@
+//! What the disk has at home, and making memory right where the disk was not.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use nacre_types::UNIT_SIZE;
+
+use super::{Image, units};
+use crate::error::MediaFailed;
+
+const WORD: usize = size_of::<u64>();
+
+impl Image {
+    /// Whether the disk has a unit at home as it is in the version that was taken last: nothing
+    /// else of it is noted, nor in the journal alone. Nobody commits.
+    pub fn has_home(&self, at: u64) -> bool {
+        self.is_home(at / UNIT_SIZE)
+    }
+
+    /// Whether a unit means nothing in the version that the disk has (C11); nobody has taken it by
+    /// now if it `is_free`. Nobody stores.
+    pub fn means_nothing(&self, at: u64, is_free: bool) -> bool {
+        let unit = units(at..at + UNIT_SIZE);
+        let head = self.head();
+        let current = head.current.load(SeqCst) as usize & 1;
+        let freed = |set: usize| self.freed[set].has_any(unit.clone());
+        // What was freed before a version that the disk has not counts still.
+        let was_freed = freed(current) || (head.settled.load(SeqCst) == 0 && freed(1 - current));
+        let knows = head.blind.load(SeqCst) == 0 || self.is_clean();
+        self.is_new(unit) || (is_free && knows && !was_freed)
+    }
+
+    /// A unit came from a disk that held it `wrong`: gives it the bytes that are `right`. One that
+    /// is not there, holds anything else, or is in a version to come, stays. Nobody stores, but for
+    /// programs to what they have mapped.
+    pub fn correct(&self, at: u64, wrong: &[u8], right: &[u8]) {
+        let unit = at / UNIT_SIZE;
+        if !self.present.has(unit) || !self.is_home(unit) {
+            return;
+        }
+        let words = || {
+            let pairs = wrong
+                .as_chunks::<WORD>()
+                .0
+                .iter()
+                .zip(right.as_chunks::<WORD>().0);
+            let numbers = pairs.map(|(wrong, right)| [*wrong, *right].map(u64::from_ne_bytes));
+            (at..).step_by(WORD).zip(numbers)
+        };
+        let is_wrong =
+            |(at, [wrong, _]): (u64, [u64; 2])| self.shared_word(at).load(SeqCst) == wrong;
+        if !words().all(is_wrong) {
+            return;
+        }
+        for (at, [wrong, right]) in words().filter(|(_, [wrong, right])| wrong != right) {
+            // What a program stored in this moment stays.
+            let word = self.shared_word(at);
+            let _stored = word.compare_exchange(wrong, right, SeqCst, SeqCst);
+        }
+    }
+
+    fn shared_word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: an aligned word of the mapped window, which lives as long as the image and which
+        // everybody takes for shared memory.
+        unsafe { AtomicU64::from_ptr(self.address(at).cast()) }
+    }
+
+    /// Runs `work` while nobody stores and no version is made; not if this process is leaving.
+    pub fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
+        match self.committer.get() {
+            Some(committer) => committer.while_nobody_stores(work),
+            None => work(),
+        }
+    }
+
+    /// Brings all that was stored before to its home place.
+    pub fn bring_home(&self) -> Result<(), MediaFailed> {
+        self.committer.get().map_or(Ok(()), |one| one.bring_home())
+    }
+}

@@ -1,0 +1,121 @@
+//! Checksums of what is at home on disks that hold the same, and what is there (D78).
+//!
+//! - **T4 A seal goes before its bytes.** Before anything is written home to a span, its seal is
+//!   removed from each disk, durably. So a seal is of what is at home, whatever was cut short. Who
+//!   removes several waits once: a word that all processes share says whether there is anything to
+//!   wait for.
+
+use std::ops::Range;
+use std::slice;
+use std::sync::atomic::Ordering::SeqCst;
+
+use nacre_cache::{Disk, DiskFailed};
+use nacre_media::{Copies, Copy, LegState};
+use nacre_types::site;
+
+use super::legs::{LegsDisk, TURN};
+
+/// Bytes of a seal.
+const WORD: usize = size_of::<u64>();
+
+impl LegsDisk {
+    /// Removes the seals of data that is about to be written; not yet durably.
+    pub(super) fn remove_seals(&self, data: Range<u64>) -> Result<(), DiskFailed> {
+        let spans = self.spans().touched_by(data);
+        if spans.is_empty() {
+            return Ok(());
+        }
+        let places = self.spans().places(spans);
+        let none = vec![0; (places.end - places.start) as usize];
+        self.on_all(|disk| {
+            let mut seals = none.clone();
+            disk.read(places.start, &mut seals)?;
+            if seals == none {
+                return Ok(());
+            }
+            self.seals_settled().store(0, SeqCst);
+            disk.write(places.start, &none)
+        })
+    }
+
+    /// Data may be written to these places from now on (T4).
+    pub(super) fn break_seals(&self, data: Range<u64>) -> Result<(), DiskFailed> {
+        self.remove_seals(data.clone())?;
+        let is_data = !self.spans().touched_by(data).is_empty();
+        if !is_data || self.seals_settled().load(SeqCst) != 0 || !site::step() {
+            return Ok(());
+        }
+        let seals = self.spans().places(self.spans().all());
+        self.on_all(|disk| disk.settle(slice::from_ref(&seals)))?;
+        self.seals_settled().store(1, SeqCst);
+        Ok(())
+    }
+
+    /// What a span was when it was sealed, by any disk that is current. Nobody commits.
+    pub fn seal_of(&self, span: u64) -> Option<u32> {
+        let at = self.spans().places(span..span + 1).start;
+        let legs = self.devices().into_iter();
+        let mut current = legs.filter(|(state, _)| *state == LegState::Current);
+        current.find_map(|(_, leg)| {
+            let mut seal = [0; WORD];
+            leg.file.read(at, &mut seal).ok()?;
+            self.spans().sealed(span, u64::from_le_bytes(seal))
+        })
+    }
+
+    /// Seals a span on all disks. Nobody commits.
+    pub fn set_seal(&self, span: u64, crc: u32) -> Result<(), DiskFailed> {
+        let at = self.spans().places(span..span + 1).start;
+        let seal = self.spans().seal(span, crc).to_le_bytes();
+        self.on_all(|disk| {
+            let mut known = [0; WORD];
+            disk.read(at, &mut known)?;
+            match known == seal {
+                true => Ok(()),
+                false => disk.write(at, &seal),
+            }
+        })
+    }
+
+    /// What the disks that are current hold of a range, the one that is read there first. One that
+    /// cannot be read is lost.
+    pub fn copies(&self, range: Range<u64>) -> Result<Copies, DiskFailed> {
+        let mut legs = self.devices();
+        legs.retain(|(state, _)| *state == LegState::Current);
+        let first = (range.start / TURN) as usize % legs.len().max(1);
+        legs.rotate_left(first);
+        let (mut all, mut bad) = (Vec::new(), Vec::new());
+        for (_, leg) in legs {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            match leg.file.read_medium(range.start, &mut bytes) {
+                Ok(()) => all.push(Copy {
+                    id: leg.uuid.0,
+                    bytes,
+                }),
+                Err(why) => bad.push((leg.uuid, why)),
+            }
+        }
+        if let (true, Some((_, why))) = (all.is_empty(), bad.first()) {
+            return Err(why.clone());
+        }
+        bad.into_iter().for_each(|(uuid, _)| self.lose(uuid));
+        self.settle_labels()?;
+        Ok(Copies { range, all })
+    }
+
+    /// Gives all disks the right bytes of some units, durably; a seal of them stays. Nobody
+    /// commits.
+    pub fn repair(&self, units: &[(u64, Vec<u8>)]) -> Result<(), DiskFailed> {
+        let range = |(at, bytes): &(u64, Vec<u8>)| *at..at + bytes.len() as u64;
+        let ranges: Vec<Range<u64>> = units.iter().map(range).collect();
+        self.on_all(|disk| {
+            for (at, bytes) in units {
+                disk.write(*at, bytes)?;
+            }
+            match ranges.is_empty() {
+                true => Ok(()),
+                false => disk.settle(&ranges),
+            }
+        })
+    }
+}

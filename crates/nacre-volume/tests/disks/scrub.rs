@@ -1,0 +1,198 @@
+//! Comparing what the disks have at home (D78).
+
+use std::fs;
+use std::path::Path;
+
+use nacre_types::{UNIT_SIZE, VolumeOffset};
+use nacre_volume::{Difference, Evidence, LegState, ScrubRules, ScrubbedSpan, Usage, Volume};
+
+use super::{MIB, Pool, commit, commit_at};
+
+/// The beginning of a unit in the middle of a MiB.
+const PLACE: VolumeOffset = VolumeOffset((5 << 20) + (3 << 12));
+/// Where it is on the disks.
+const AT: u64 = (2 << 20) + PLACE.0;
+
+fn scrub_as(volume: &Volume, usage: Usage, trusted: Option<&Path>) -> ScrubbedSpan {
+    volume.prepare_scrub().unwrap();
+    let mut all = ScrubbedSpan::default();
+    for span in volume.spans() {
+        let rules = &mut ScrubRules {
+            judge: &mut |_, _| None,
+            usage: &|_| usage,
+            trusted,
+        };
+        let mut scrubbed = volume.scrub_span(span, rules).unwrap();
+        all.found.append(&mut scrubbed.found);
+        all.sealed += scrubbed.sealed;
+    }
+    all
+}
+
+fn scrub(volume: &Volume) -> ScrubbedSpan {
+    scrub_as(volume, Usage::Used, None)
+}
+
+fn verify(volume: &Volume) -> ScrubbedSpan {
+    volume.verify_span(volume.span_of(PLACE)).unwrap()
+}
+
+/// What a disk holds of the unit.
+fn on(pool: &Pool, name: &str) -> Vec<u8> {
+    let at = AT as usize;
+    fs::read(pool.path(name)).unwrap()[at..at + UNIT_SIZE as usize].to_vec()
+}
+
+fn found(pool: &Pool, evidence: Evidence, wrong: &str) -> Difference {
+    Difference {
+        range: PLACE..PLACE.add(UNIT_SIZE),
+        evidence: Some(evidence),
+        wrong: vec![pool.path(wrong)],
+    }
+}
+
+/// A pool with a byte at home, and without any memory of it.
+fn written(byte: u8) -> Pool {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    commit_at(&volume, PLACE, byte);
+    volume.checkpoint().unwrap();
+    pool
+}
+
+fn first(volume: &Volume) -> u8 {
+    volume.read_array::<1>(PLACE)[0]
+}
+
+#[test]
+fn a_seal_tells_which_disk_is_right_and_memory_is_made_right_too() {
+    for spoilt in ["a", "b"] {
+        let pool = written(1);
+        let volume = pool.open("a");
+        let len = volume.len();
+        assert_eq!(scrub(&volume).sealed, len);
+        pool.put(spoilt, AT, &[9; 50]);
+        // Turns decide which disk it comes from.
+        let read = first(&volume);
+        let repaired = scrub(&volume);
+        assert_eq!(repaired.found, [found(&pool, Evidence::Seal, spoilt)]);
+        assert_eq!(repaired.sealed, len);
+        assert_eq!(first(&volume), 1, "it was {read}");
+        assert_eq!(on(&pool, "a"), on(&pool, "b"));
+        assert_eq!(scrub(&volume).found, []);
+    }
+}
+
+#[test]
+fn memory_that_came_from_a_wrong_disk_is_seen_at_all() {
+    let read = ["a", "b"].map(|spoilt| {
+        let pool = written(1);
+        let volume = pool.open("a");
+        pool.put(spoilt, AT, &[9; 50]);
+        first(&volume)
+    });
+    assert!(read == [1, 9] || read == [9, 1], "{read:?}");
+}
+
+#[test]
+fn seals_outlive_everybody_and_end_with_what_goes_home() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    scrub(&volume);
+    drop(volume);
+    let volume = pool.open("b");
+    assert_eq!(verify(&volume).sealed, MIB);
+    commit_at(&volume, PLACE, 2);
+    // The journal has it; home is as it was sealed, and not for long.
+    assert_eq!(verify(&volume), ScrubbedSpan::default());
+    volume.checkpoint().unwrap();
+    assert_eq!(verify(&volume), ScrubbedSpan::default());
+    pool.put("a", AT, &[9; 50]);
+    let told = scrub(&volume).found;
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].evidence, told[0].range.start), (None, PLACE));
+}
+
+#[test]
+fn what_the_journal_has_is_not_compared() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    commit_at(&volume, PLACE, 2);
+    pool.put("a", AT, &[9; 50]);
+    assert_eq!(scrub(&volume).found, []);
+    volume.checkpoint().unwrap();
+    assert_eq!(on(&pool, "a")[..101], [&[2; 100][..], &[0]].concat());
+    assert_eq!(on(&pool, "a"), on(&pool, "b"));
+}
+
+#[test]
+fn verifying_repairs_and_tells_what_is_lost() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    assert_eq!(verify(&volume), ScrubbedSpan::default());
+    scrub(&volume);
+    pool.put("b", AT, &[9; 50]);
+    let verified = verify(&volume);
+    assert_eq!(verified.found, [found(&pool, Evidence::Seal, "b")]);
+    assert_eq!(on(&pool, "a"), on(&pool, "b"));
+    pool.put("a", AT, &[9; 50]);
+    pool.put("b", AT, &[8; 50]);
+    let lost = verify(&volume);
+    assert_eq!((lost.sealed, lost.found.len()), (0, 1));
+    assert_eq!(lost.found[0].evidence, None);
+}
+
+#[test]
+fn where_nothing_tells_a_disk_can_be_named() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    pool.put("b", AT, &[9; 50]);
+    assert_eq!(scrub(&volume).found[0].evidence, None);
+    assert_ne!(on(&pool, "a"), on(&pool, "b"));
+    let asked = scrub_as(&volume, Usage::Used, Some(&pool.path("a")));
+    assert_eq!(asked.found, [found(&pool, Evidence::Asked, "b")]);
+    assert_eq!(on(&pool, "a"), on(&pool, "b"));
+    assert_eq!(first(&volume), 1);
+}
+
+#[test]
+fn what_nobody_uses_is_no_damage() {
+    for usage in [Usage::Free, Usage::Unwritten] {
+        let pool = written(1);
+        let volume = pool.open("a");
+        pool.put("b", AT, &[9; 50]);
+        let scrubbed = scrub_as(&volume, usage, None);
+        assert_eq!((scrubbed.found, scrubbed.sealed), (vec![], volume.len()));
+        assert_eq!(on(&pool, "a"), on(&pool, "b"));
+    }
+    // It was freed, and the version that the disks have refers to it.
+    let pool = written(1);
+    let volume = pool.open("a");
+    commit(&volume, 1);
+    volume.note_freed(PLACE, UNIT_SIZE);
+    pool.put("b", AT, &[9; 50]);
+    assert_eq!(scrub_as(&volume, Usage::Free, None).found.len(), 1);
+    commit(&volume, 2);
+    assert_eq!(scrub_as(&volume, Usage::Free, None).found, []);
+}
+
+#[test]
+fn a_disk_that_is_rebuilt_has_no_seals_of_before() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    scrub(&volume);
+    drop(volume);
+    fs::rename(pool.path("b"), pool.path("away")).unwrap();
+    let volume = pool.open("a");
+    commit_at(&volume, PLACE, 2);
+    volume.checkpoint().unwrap();
+    fs::rename(pool.path("away"), pool.path("b")).unwrap();
+    let lost = volume.copies().unwrap()[1].uuid;
+    assert!(volume.return_copy(lost).unwrap());
+    volume
+        .rebuild_copies(|_| std::ops::ControlFlow::Continue(()))
+        .unwrap();
+    assert_eq!(volume.copies().unwrap()[1].state, LegState::Current);
+    let scrubbed = scrub(&volume);
+    assert_eq!((scrubbed.found, scrubbed.sealed), (vec![], volume.len()));
+}
