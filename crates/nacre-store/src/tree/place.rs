@@ -139,10 +139,15 @@ impl Tx<'_> {
         let right = self.new_node(which, 0)?;
         let nodes = self.scratch.nodes.get_disjoint_mut([image, right]);
         let nodes = nodes.map_err(|_| Damaged);
-        let done = nodes
-            .and_then(|[left, right]| Ok((right.unit, cut(left, right, index, key.bytes)?)));
+        let done =
+            nodes.and_then(|[left, right]| Ok((right.unit, cut(left, right, index, key.bytes)?)));
         let (right, separator) = done.map_err(|_| self.store.damaged(which, path.leaf))?;
-        self.link_right(which, path, right, separator)
+        self.link_right(which, path, right, separator)?;
+        // Nodes above may have been split, too.
+        if let Some(root) = self.tree_owner(which.object, which.tree)?.root {
+            *path = self.descend(which, root, key)?;
+        }
+        Ok(())
     }
 
     /// As [`Tx::load_whole`]; then the copy also knows which bytes between entries nobody reads on
