@@ -237,7 +237,7 @@ fn a_key_like_those_behind_a_leaf_that_is_cut_is_found() {
     let behind = |n: u16| [&[7; 8][..], &n.to_be_bytes()].concat();
     place(&store, (100..106).map(behind), 200);
     // As many as fit, then one more, which has more in common with those behind.
-    place(&store, (0..9).map(grown), 234);
+    place(&store, (0..10).map(grown), 234);
     assert_eq!(leaves(&store), 1);
     place(&store, (0..3).map(behind), 234);
     assert_eq!(leaves(&store), 2);
