@@ -242,7 +242,7 @@ fn a_key_like_those_behind_a_leaf_that_is_cut_is_found() {
     place(&store, (0..3).map(behind), 234);
     assert_eq!(leaves(&store), 2);
     let keys: Vec<_> = scan(&store, &[]).into_iter().map(|(key, _)| key).collect();
-    let all = (0..9).map(grown).chain((0..3).chain(100..106).map(behind));
+    let all = (0..10).map(grown).chain((0..3).chain(100..106).map(behind));
     assert_eq!(keys, all.collect::<Vec<_>>());
     let mut value = Vec::new();
     for key in keys {
