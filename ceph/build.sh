@@ -6,6 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
 . "$here/common.sh"
 root=$("$here/chroot.sh")
+echo "-- libnacre, the program nacre, the store; what is built already stays" >&2
 make --no-print-directory -s -C "$TOP" install-lib PREFIX="$root/root/nacre" >&2
 cargo build --release --quiet --manifest-path "$TOP/Cargo.toml" -p nacre-cli -p nacre-preload
 install -m 755 "$TARGET/release/nacre" "$root/usr/local/bin/nacre"

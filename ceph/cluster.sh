@@ -4,9 +4,10 @@
 CONF=$WORK/ceph.conf
 PLUGIN=/root/nacre/lib/libnacre_ceph.so
 
-# Inside the chroot, with the cluster's configuration.
+# Inside the chroot, with the cluster's configuration. Nothing takes that long: it would wait for
+# OSDs that ended.
 ceph_run() {
-    in_chroot env -C "$WORK" CEPH_CONF="$CONF" NACRE_SESSION_DIR="$WORK" "$@"
+    in_chroot timeout --foreground 1800 env -C "$WORK" CEPH_CONF="$CONF" NACRE_SESSION_DIR="$WORK" "$@"
 }
 
 say() {

@@ -34,13 +34,16 @@ in_chroot() {
 }
 
 # WORK: a folder in memory, the same inside and outside; gone with the script. What daemons said
-# when they did not start is shown.
+# when they did not start, and why stores gave up, is shown.
 make_work() {
     WORK=$(mktemp -d /dev/shm/nacre-ceph.XXXXXX)
     trap 'end_work $?' EXIT
 }
 
 end_work() {
-    (($1 == 0)) || tail -n 20 "$WORK/log/start.log" >&2 2>/dev/null || true
+    if (($1 != 0)); then
+        tail -n 20 "$WORK/log/start.log" >&2 2>/dev/null || true
+        grep -hm 1 'nacre a transaction failed' "$WORK"/log/osd.*.log >&2 2>/dev/null || true
+    fi
     rm -rf "$WORK"
 }

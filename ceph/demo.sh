@@ -5,7 +5,7 @@
 #
 #   ceph/demo.sh
 #   ceph/demo.sh --long [rados|bench|rbd|kills]...    instead: Ceph's own tests of a cluster
-# Environment: POOL_SIZE (default 1G), IMAGE_MIB (256), KILLS (3; with --long 50)
+# Environment: POOL_SIZE (default 1G; with --long 2G), IMAGE_MIB (256), KILLS (3; with --long 50)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
@@ -15,7 +15,6 @@ make_work
 # shellcheck source=ceph/cluster.sh
 . "$here/cluster.sh"
 image_mib=${IMAGE_MIB:-256}
-: "${POOL_SIZE:=1G}"
 
 fio_rbd() {
     ceph_run fio --eta=never --ioengine=rbd --clientname=admin --pool=rbd --rbdname=image --direct=1 "$@"
@@ -27,12 +26,14 @@ sum_of_image() {
 }
 
 if [[ ${1:-} == --long ]]; then
+    : "${POOL_SIZE:=2G}"
     kills=${KILLS:-50}
     # shellcheck source=ceph/long.sh
     . "$here/long.sh"
     long "${@:2}"
     exit
 fi
+: "${POOL_SIZE:=1G}"
 kills=${KILLS:-3}
 
 say "a monitor, a manager, three OSDs"

@@ -12,6 +12,7 @@ filter=${1:-ObjectStore/StoreTest.*/0}
 enter "$@"
 make_work
 work=$WORK log=$WORK/test.log
+echo "-- ceph_test_objectstore: its results come when it ends, after some minutes" >&2
 in_chroot env -C "$work" NACRE_INSTEAD_OF=memstore NACRE_SESSION_DIR="$work" \
     LD_PRELOAD=/root/nacre/lib/libnacre_ceph.so ceph_test_objectstore \
     --gtest_filter="$filter" --log-file="$work/ceph.log" --log-to-stderr=false \

@@ -17,7 +17,8 @@ chmod 755 "$prefix/lib/libnacre.so.$version.new"
 mv "$prefix/lib/libnacre.so.$version.new" "$prefix/lib/libnacre.so.$version"
 ln -sf "libnacre.so.$version" "$prefix/lib/libnacre.so.0"
 ln -sf libnacre.so.0 "$prefix/lib/libnacre.so"
-install -m 644 "$here/include/nacre.h" "$prefix/include/nacre.h"
+# What is as it was stays as old as it is: what includes it need not be built again.
+install -C -m 644 "$here/include/nacre.h" "$prefix/include/nacre.h"
 install -m 644 "$here/nacre.3" "$prefix/share/man/man3/nacre.3"
 cat > "$prefix/lib/pkgconfig/nacre.pc" <<END
 prefix=$prefix

@@ -89,6 +89,7 @@ fn prepare(base: &Arc<[u8]>, behind: u64) -> Result<Vec<u8>, String> {
         .clone_object(b"c", b"a", b"twin");
     commit(&pool, &t)?;
     leave_gaps(&pool)?;
+    fill_leaf(&pool)?;
     let is_parts = |part: &Part| matches!(part.what, Structure::PartsNode(..));
     if !survey(pool.store()).iter().any(is_parts) {
         return Err("no part of a page has a place of its own".into());
@@ -122,6 +123,19 @@ fn leave_gaps(pool: &Pool) -> Result<(), String> {
         t.remove_omap(b"c", b"kaaa", &key(number));
     }
     commit(pool, &t)
+}
+
+/// Fills a leaf with keys that come in order before another one.
+fn fill_leaf(pool: &Pool) -> Result<(), String> {
+    let mut t = Transaction::new();
+    t.set_omap(b"c", b"a", b"z", vec![1; 186]);
+    commit(pool, &t)?;
+    for number in 0..14 {
+        let mut t = Transaction::new();
+        t.set_omap(b"c", b"a", &[b'r', number], vec![number; 234]);
+        commit(pool, &t)?;
+    }
+    Ok(())
 }
 
 fn long(first: &[u8], number: u8) -> Vec<u8> {
@@ -245,6 +259,13 @@ fn objects(list: &mut Vec<Named>) {
     });
     add(list, "no room in one piece", &|t| {
         t.set_omap(b"c", b"kaaa", b"h", stamp(900));
+    });
+    add(list, "a leaf is cut where it grows", &|t| {
+        t.set_omap(b"c", b"a", b"r\x0e", stamp(234))
+            .set_omap(b"c", b"a", b"z", stamp(186));
+    });
+    add(list, "a leaf is cut, and split", &|t| {
+        t.set_omap(b"c", b"a", b"r\x0e", stamp(900));
     });
     add(list, "cleared", &|t| {
         t.clear_omap(b"c", b"b").remove_attributes(b"c", b"a");

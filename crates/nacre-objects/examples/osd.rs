@@ -29,12 +29,29 @@ fn name(kind: &str, number: u64) -> Vec<u8> {
     format!("{kind}.{number:016x}").into_bytes()
 }
 
+/// What else an OSD keeps beside a log, in keys that come behind those of its entries.
+const BESIDE: [(&str, usize); 6] = [
+    ("_biginfo", 46),
+    ("_epoch", 4),
+    ("_fastinfo", 186),
+    ("_info", 1003),
+    ("_infover", 1),
+    ("may_include_deletes_in_missing", 0),
+];
+
+fn log_key(number: u64) -> Vec<u8> {
+    format!("0000000009.{number:020}").into_bytes()
+}
+
 fn writes(bytes: u64, rounds: u64) -> Result<()> {
     let pool = Pool::of(memory_pool(512 << 20));
     for c in 0..COLLECTIONS {
         let collection = name("c", c);
         let mut t = Transaction::new();
         t.create_collection(&collection).touch(&collection, b"meta");
+        for (key, len) in BESIDE {
+            t.set_omap(&collection, b"meta", key.as_bytes(), vec![1; len]);
+        }
         for o in 0..OBJECTS {
             t.write(&collection, &name("o", o), 0, vec![1; OBJECT as usize]);
         }
@@ -72,10 +89,10 @@ fn change(logs: &mut Logs, round: u64, bytes: u64) -> Transaction<'static> {
     t.write(&c, &o, at, some(bytes as usize))
         .set_attribute(&c, &o, b"_", some(293))
         .set_attribute(&c, &o, b"snapset", some(35))
-        .set_omap(&c, b"meta", &name("log", *log), some(234))
+        .set_omap(&c, b"meta", &log_key(*log), some(234))
         .set_omap(&c, b"meta", b"_fastinfo", some(186));
     if let Some(oldest) = log.checked_sub(LOG) {
-        t.remove_omap(&c, b"meta", &name("log", oldest));
+        t.remove_omap(&c, b"meta", &log_key(oldest));
     }
     *log += 1;
     t

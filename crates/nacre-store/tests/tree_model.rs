@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use nacre_store::structure_index::{Structure, survey};
 use nacre_store::{Store, Tree};
 use nacre_testkit::pool::memory_pool;
 use nacre_types::ObjectId;
@@ -23,6 +24,8 @@ fn pool(bytes: u64) -> Store {
 #[derive(Clone, Debug)]
 enum TreeStep {
     Insert(Vec<u8>, Vec<u8>),
+    /// So many keys in order behind the last one of their kind, before others.
+    Grow(u16, usize),
     Remove(Vec<u8>),
     RemoveRange(Vec<u8>, usize),
     Get(Vec<u8>),
@@ -32,6 +35,8 @@ enum TreeStep {
 struct Batch {
     steps: Vec<TreeStep>,
     commit: bool,
+    /// As transactions on objects do.
+    places_entries: bool,
     scan_from: Vec<u8>,
 }
 
@@ -53,6 +58,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 fn step() -> impl Strategy<Value = TreeStep> {
     prop_oneof![
         10 => (key(), value()).prop_map(|(k, v)| TreeStep::Insert(k, v)),
+        2 => (1u16..12, 0usize..600).prop_map(|(n, len)| TreeStep::Grow(n, len)),
         4 => key().prop_map(TreeStep::Remove),
         1 => (key(), 1usize..60).prop_map(|(k, n)| TreeStep::RemoveRange(k, n)),
         3 => key().prop_map(TreeStep::Get),
@@ -63,13 +69,20 @@ fn batch() -> impl Strategy<Value = Batch> {
     (
         prop::collection::vec(step(), 1..12),
         prop::bool::weighted(0.8),
+        any::<bool>(),
         key(),
     )
-        .prop_map(|(steps, commit, scan_from)| Batch {
+        .prop_map(|(steps, commit, places_entries, scan_from)| Batch {
             steps,
             commit,
+            places_entries,
             scan_from,
         })
+}
+
+/// Keys that come in order; others come behind them.
+fn grown(number: u16) -> Vec<u8> {
+    [&[7; 7][..], &[6], &number.to_be_bytes()].concat()
 }
 
 fn scan(store: &Store, from: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -87,12 +100,24 @@ fn scan(store: &Store, from: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 fn run(store: &Store, model: &mut Model, batch: &Batch) {
     let _guard = store.lock(ROOT).unwrap();
     let mut tx = store.begin().unwrap();
+    if batch.places_entries {
+        tx.place_entries();
+    }
     let mut working = model.clone();
     for step in &batch.steps {
         match step {
             TreeStep::Insert(key, value) => {
                 let new = tx.tree_insert(ROOT, Tree::Entries, key, value).unwrap();
                 assert_eq!(new, working.insert(key.clone(), value.clone()).is_none());
+            }
+            TreeStep::Grow(count, len) => {
+                let last = working.range(grown(0)..=grown(u16::MAX)).next_back();
+                let from = last.map_or(0, |(key, _)| u16::from_be_bytes([key[8], key[9]]) + 1);
+                for key in (from..from + count).map(grown) {
+                    let value = vec![*count as u8; *len];
+                    assert!(tx.tree_insert(ROOT, Tree::Entries, &key, &value).unwrap());
+                    working.insert(key, value);
+                }
             }
             TreeStep::Remove(key) => {
                 let there = tx.tree_remove(ROOT, Tree::Entries, key).unwrap();
@@ -142,6 +167,7 @@ proptest! {
         let all = Batch {
             steps: vec![TreeStep::RemoveRange(Vec::new(), usize::MAX)],
             commit: true,
+            places_entries: false,
             scan_from: Vec::new(),
         };
         run(&store, &mut model, &all);
@@ -157,6 +183,7 @@ fn canary_a_model_that_forgets_a_removal_is_noticed() {
     let batch = |steps| Batch {
         steps,
         commit: true,
+        places_entries: false,
         scan_from: Vec::new(),
     };
     let there = batch(vec![TreeStep::Insert(b"key".to_vec(), b"value".to_vec())]);
@@ -169,6 +196,62 @@ fn canary_a_model_that_forgets_a_removal_is_noticed() {
     let get = batch(vec![TreeStep::Get(b"key".to_vec())]);
     let noticed = catch_unwind(AssertUnwindSafe(|| run(&store, &mut model, &get)));
     assert!(noticed.is_err() && scan(&store, &[]) != [(b"key".to_vec(), b"value".to_vec())]);
+}
+
+/// Inserts each key in a transaction of its own, like one on objects.
+fn place(store: &Store, keys: impl Iterator<Item = Vec<u8>>, len: usize) {
+    for key in keys {
+        let _guard = store.lock(ROOT).unwrap();
+        let mut tx = store.begin().unwrap();
+        tx.place_entries();
+        assert!(
+            tx.tree_insert(ROOT, Tree::Entries, &key, &vec![1; len])
+                .unwrap()
+        );
+        tx.commit().unwrap();
+    }
+}
+
+fn leaves(store: &Store) -> usize {
+    let is_leaf = |what| matches!(what, Structure::TreeNode(Tree::Entries, 0));
+    survey(store)
+        .iter()
+        .filter(|part| is_leaf(part.what))
+        .count()
+}
+
+#[test]
+fn leaves_are_full_of_keys_that_come_in_order_before_others() {
+    let store = memory_pool(48 << 20);
+    place(&store, (0..6).map(|n| vec![9, n]), 200);
+    place(&store, (0..600).map(grown), 234);
+    // Fifteen in a leaf, and what was there before.
+    let found = leaves(&store);
+    assert!(found <= 600 / 15 + 3, "{found}");
+    assert_eq!(scan(&store, &[]).len(), 606);
+}
+
+#[test]
+fn a_key_like_those_behind_a_leaf_that_is_cut_is_found() {
+    let store = memory_pool(48 << 20);
+    let behind = |n: u16| [&[7; 8][..], &n.to_be_bytes()].concat();
+    place(&store, (100..106).map(behind), 200);
+    // As many as fit, then one more, which has more in common with those behind.
+    place(&store, (0..10).map(grown), 234);
+    assert_eq!(leaves(&store), 1);
+    place(&store, (0..3).map(behind), 234);
+    assert_eq!(leaves(&store), 2);
+    let keys: Vec<_> = scan(&store, &[]).into_iter().map(|(key, _)| key).collect();
+    let all = (0..10).map(grown).chain((0..3).chain(100..106).map(behind));
+    assert_eq!(keys, all.collect::<Vec<_>>());
+    let mut value = Vec::new();
+    for key in keys {
+        assert!(
+            store
+                .tree_get(ROOT, Tree::Entries, &key, &mut value)
+                .unwrap()
+        );
+    }
 }
 
 #[test]

@@ -287,11 +287,27 @@ impl NodeImage {
         None
     }
 
-    /// Whether an entry of `need` bytes fits only if all others are moved together.
+    /// Whether there is a place between entries for one of `need` bytes.
+    pub(crate) fn has_gap(&self, need: usize) -> bool {
+        self.gap(need).is_some()
+    }
+
+    /// Whether an entry of `need` bytes, for which there is no gap, fits only if all others are
+    /// moved together.
     pub(crate) fn must_compact(&self, need: usize) -> bool {
         let end = index_at(self.count() + 1) + need;
-        let fits = end > self.heap() && end <= self.heap() + self.garbage();
-        fits && self.gap(need).is_none()
+        end > self.heap() && end <= self.heap() + self.garbage()
+    }
+
+    /// Whether the two entries before `index`, but not those behind, came last and in the order of
+    /// their keys.
+    pub(crate) fn grows_at(&self, index: usize) -> Result<bool, Damaged> {
+        if index < 2 || index >= self.count() {
+            return Ok(false);
+        }
+        let view = self.view()?;
+        let (before, last) = (view.slot(index - 2)?, view.slot(index - 1)?);
+        Ok(last.at == self.heap() && before.at == last.at + last.len())
     }
 
     /// Takes note that nobody reads the room between index and heap of a copy that is unchanged.

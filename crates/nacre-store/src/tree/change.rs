@@ -397,7 +397,7 @@ impl Tx<'_> {
         Ok(index)
     }
 
-    fn new_node(&mut self, which: TreeId, level: u8) -> Result<usize> {
+    pub(super) fn new_node(&mut self, which: TreeId, level: u8) -> Result<usize> {
         let unit = self.take_unit()?;
         let index = self
             .scratch
@@ -458,12 +458,25 @@ impl Tx<'_> {
             return Ok(());
         }
         if self.places_entries {
-            self.make_way(which, path, key, payload)?;
+            self.make_way(which, path, index, (key, payload))?;
         }
         if self.edit_whole(which, path.leaf, |leaf| leaf.insert(index, key, payload))? {
             return Ok(());
         }
-        let (mut right, mut separator) = self.split(which, path.leaf, index, key, payload)?;
+        let (right, separator) = self.split(which, path.leaf, index, key, payload)?;
+        self.link_right(which, path, right, separator)
+    }
+
+    /// Makes the nodes above lead to `right`, the new neighbour of the leaf, whose keys are from
+    /// `separator` on; splits upwards as far as needed.
+    #[inline]
+    pub(super) fn link_right(
+        &mut self,
+        which: TreeId,
+        path: &Path,
+        mut right: UnitNo,
+        mut separator: Vec<u8>,
+    ) -> Result<()> {
         for step in path.steps.iter().rev() {
             let word = child_word(which, right);
             let child = Payload {
@@ -751,6 +764,22 @@ fn absorb(
     append(left, &view, entries)
 }
 
+/// Moves the entries of a leaf from `index` on, before which `key` will come, to the empty `right`;
+/// returns the shortest key that tells both apart.
+pub(super) fn cut(
+    left: &mut NodeImage,
+    right: &mut NodeImage,
+    index: usize,
+    key: &[u8],
+) -> std::result::Result<Vec<u8>, Damaged> {
+    let view = left.view()?;
+    let mut separator = view.key(&view.slot(index)?).to_vec();
+    append(right, &view, index..view.count())?;
+    left.truncate(index)?;
+    shorten_above(key, &mut separator);
+    Ok(separator)
+}
+
 /// Moves the upper part of `left` and perhaps the new entry to the empty `right`; returns the
 /// lowest key of `right`, which in an inner node is stored as the empty key.
 fn divide(
@@ -860,12 +889,17 @@ fn shorten(left: &NodeImage, separator: &mut Vec<u8>) -> std::result::Result<(),
     let view = left.view()?;
     let last = view.count().checked_sub(1).ok_or(Damaged)?;
     let slot = view.slot(last)?;
-    let highest = view.key(&slot);
-    let common = highest
+    shorten_above(view.key(&slot), separator);
+    Ok(())
+}
+
+/// Cuts a separator, which is above `key`, to the shortest key that is.
+#[inline]
+fn shorten_above(key: &[u8], separator: &mut Vec<u8>) {
+    let common = key
         .iter()
         .zip(separator.iter())
         .take_while(|(a, b)| a == b)
         .count();
     separator.truncate(common + 1);
-    Ok(())
 }

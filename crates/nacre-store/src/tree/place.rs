@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::UnitNo;
 
-use super::change::{Path, child_word};
+use super::change::{Path, child_word, cut};
 use super::read::TreeId;
 use crate::alloc::Run;
 use crate::error::Result;
@@ -96,21 +96,56 @@ impl Tx<'_> {
         })
     }
 
-    /// Before an entry comes to a leaf without room for it in one piece: finds gaps, or moves the
-    /// leaf if its entries must move together.
+    /// Before an entry comes to a leaf without room for it in one piece: finds gaps, moves the leaf
+    /// if its entries must move together, or what is behind a place where it grows.
+    #[inline(never)]
     pub(super) fn make_way(
         &mut self,
         which: TreeId,
         path: &mut Path,
-        key: &SearchKey<'_>,
-        payload: Payload<'_>,
+        index: usize,
+        (key, payload): (&SearchKey<'_>, Payload<'_>),
     ) -> Result<()> {
         let image = self.load_gaps(which, path.leaf)?;
         let node = &self.scratch.nodes[image];
         let need = entry_len(key.bytes.len(), payload.bytes.len());
-        if !node.fresh && node.must_compact(need) {
+        if node.has_gap(need) {
+            return Ok(());
+        }
+        let grows = node.grows_at(index);
+        if grows.map_err(|Damaged| self.store.damaged(which, path.leaf))? {
+            self.cut_behind(which, path, index, key)?;
+        } else if !node.fresh && node.must_compact(need) {
             // All of it is written anyway: at a fresh place once, through the log twice.
             self.move_node(which, path, path.steps.len())?;
+        }
+        Ok(())
+    }
+
+    /// Gives the entries of a full leaf from `index` on a leaf of their own: keys come in order
+    /// before them, and the next ones shall find the end of a leaf.
+    fn cut_behind(
+        &mut self,
+        which: TreeId,
+        path: &mut Path,
+        index: usize,
+        key: &SearchKey<'_>,
+    ) -> Result<()> {
+        let image = self.load_whole(which, path.leaf)?;
+        // What goes leaves a hole: the others move together.
+        if !self.scratch.nodes[image].fresh && !self.move_node(which, path, path.steps.len())? {
+            return Ok(());
+        }
+        let right = self.new_node(which, 0)?;
+        let nodes = self.scratch.nodes.get_disjoint_mut([image, right]);
+        let nodes = nodes.map_err(|_| Damaged);
+        let done =
+            nodes.and_then(|[left, right]| Ok((right.unit, cut(left, right, index, key.bytes)?)));
+        let (right, separator) = done.map_err(|_| self.store.damaged(which, path.leaf))?;
+        self.link_right(which, path, right, separator)?;
+        // Nodes above may have been split, too.
+        if let Some(root) = self.tree_owner(which.object, which.tree)?.root {
+            *path = self.descend(which, root, key)?;
         }
         Ok(())
     }

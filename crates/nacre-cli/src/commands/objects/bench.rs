@@ -36,6 +36,15 @@ const OBJECT: u64 = 4 << 20;
 const POOL: u64 = 512 << 20;
 /// Entries of the log of a collection before the oldest one goes: more than threads are allowed.
 const LOG: u64 = 300;
+/// What else an OSD keeps beside a log, in keys that come behind those of its entries.
+const BESIDE: [(&str, usize); 6] = [
+    ("_biginfo", 46),
+    ("_epoch", 4),
+    ("_fastinfo", 186),
+    ("_info", 1003),
+    ("_infover", 1),
+    ("may_include_deletes_in_missing", 0),
+];
 const DEPTH_MAX: u64 = 256;
 /// Transactions that are counted, or slowed down by the model of a device.
 const COUNTED: u64 = 2000;
@@ -195,6 +204,9 @@ impl Load {
             let collection = name("collection", c);
             let mut t = Transaction::new();
             t.create_collection(&collection).touch(&collection, b"meta");
+            for (key, len) in BESIDE {
+                t.set_omap(&collection, b"meta", key.as_bytes(), &self.noise[..len]);
+            }
             for o in 0..OBJECTS {
                 let bytes = &self.noise[..OBJECT as usize];
                 t.write(&collection, &name("object", o), 0, bytes);
@@ -285,10 +297,10 @@ impl Load {
         t.write(&collection, &object, at, some(self.bytes, 20))
             .set_attribute(&collection, &object, b"_", some(293, 21))
             .set_attribute(&collection, &object, b"snapset", some(35, 22))
-            .set_omap(&collection, b"meta", &name("log", number), some(234, 23))
+            .set_omap(&collection, b"meta", &log_key(number), some(234, 23))
             .set_omap(&collection, b"meta", b"_fastinfo", some(186, 24));
         if let Some(oldest) = number.checked_sub(LOG) {
-            t.remove_omap(&collection, b"meta", &name("log", oldest));
+            t.remove_omap(&collection, b"meta", &log_key(oldest));
         }
         t
     }
@@ -296,6 +308,10 @@ impl Load {
 
 fn name(kind: &str, number: u64) -> Vec<u8> {
     format!("{kind}.{number:020}").into_bytes()
+}
+
+fn log_key(number: u64) -> Vec<u8> {
+    format!("0000000009.{number:020}").into_bytes()
 }
 
 /// Numbers that look random (splitmix64).
