@@ -283,12 +283,19 @@ impl Disks {
             false => DiskMark::Done(index),
         });
         states.push(examine(pool)?);
-        if random.below(3) == 0 {
+        if random.below(2) == 0 {
             // Nothing is to be seen of it (D75).
-            pool.store().bring_news().map_err(text)?;
+            let fails = random.below(2) == 0;
+            with_syncs(fails, || pool.store().bring_news().map(drop).map_err(text))?;
+            if fails {
+                // What had gathered of records may be lost, too (C13).
+                pool.store().volume().checkpoint().map_err(text)?;
+            }
         }
         if random.below(3) == 0 {
             mark(DiskMark::Committing(index));
+            let fails = random.below(3) == 0;
+            with_syncs(fails, || pool.commit().map_err(text))?;
             pool.commit().map_err(text)?;
             mark(DiskMark::Durable(index));
         }
@@ -527,6 +534,17 @@ fn images_of(models: &[Model], choice: u64, random: &mut Random) -> Images {
         images.push(model.image(own, random));
     }
     images
+}
+
+/// Does something while syncs may fail, and it with them.
+fn with_syncs(fail: bool, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    tap::fail_syncs(fail);
+    let done = work();
+    tap::fail_syncs(false);
+    match fail {
+        true => Ok(()),
+        false => done,
+    }
 }
 
 /// The disk fails to sync a checkpoint, if it is one that is synced.

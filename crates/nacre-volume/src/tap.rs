@@ -66,7 +66,7 @@ thread_local! {
     static FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether syncs of this thread fail from now on.
+/// Whether syncs of this thread fail from now on, those of a part of a disk too.
 pub fn fail_syncs(on: bool) {
     FAILS.set(on);
 }

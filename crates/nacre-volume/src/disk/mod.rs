@@ -139,6 +139,16 @@ impl DeviceDisk {
         }
     }
 
+    /// A sync that fails, of whatever part: what waited may be lost, and nobody is told again.
+    #[cfg(feature = "explore")]
+    fn fail_as_wished(&self) -> Result<(), DiskFailed> {
+        if !tap::sync_fails() || self.is_several() {
+            return Ok(());
+        }
+        tap::disk(0, || DiskEvent::SyncFailed);
+        Err(DiskFailed("as the explorer wished".into()))
+    }
+
     fn way(&self) -> &dyn Disk {
         match self {
             Self::File(file) => file,
@@ -171,10 +181,7 @@ impl Disk for &DeviceDisk {
 
     fn sync(&self) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        if tap::sync_fails() && !self.is_several() {
-            tap::disk(0, || DiskEvent::SyncFailed);
-            return Err(DiskFailed("as the explorer wished".into()));
-        }
+        self.fail_as_wished()?;
         if !site::step() {
             return Ok(());
         }
@@ -184,6 +191,8 @@ impl Disk for &DeviceDisk {
     }
 
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        self.fail_as_wished()?;
         if !site::step() {
             return Ok(());
         }

@@ -22,6 +22,17 @@ impl One<'_> {
         tap::disk(self.0, event);
         Ok(())
     }
+
+    /// As `tell`. If it fails, what waited may be lost.
+    #[cfg(feature = "explore")]
+    fn tell_sync(self, event: impl FnOnce() -> DiskEvent) -> Result<(), DiskFailed> {
+        if tap::sync_fails() || tap::disk_fails(self.0) {
+            tap::disk(self.0, || DiskEvent::SyncFailed);
+            return Err(as_wished());
+        }
+        tap::disk(self.0, event);
+        Ok(())
+    }
 }
 
 #[cfg(feature = "explore")]
@@ -48,18 +59,13 @@ impl Disk for One<'_> {
 
     fn sync(&self) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        if tap::sync_fails() || tap::disk_fails(self.0) {
-            tap::disk(self.0, || DiskEvent::SyncFailed);
-            return Err(as_wished());
-        }
-        #[cfg(feature = "explore")]
-        tap::disk(self.0, || DiskEvent::Sync);
+        self.tell_sync(|| DiskEvent::Sync)?;
         self.1.sync()
     }
 
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
-        self.tell(|| DiskEvent::Settle(ranges.to_vec()))?;
+        self.tell_sync(|| DiskEvent::Settle(ranges.to_vec()))?;
         self.1.settle(ranges)
     }
 }
