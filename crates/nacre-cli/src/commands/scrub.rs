@@ -223,7 +223,7 @@ fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
         let trusted = output::harmless(&trusted.display().to_string());
         let _ = writeln!(
             text,
-            "{pool}: nacre scrub --repair --from {trusted} {pool} takes that one's"
+            "{pool}: to take what {trusted} holds there: nacre scrub --repair --from {trusted} {pool}"
         );
     }
     text

@@ -2,6 +2,7 @@
 //!
 //! Other processes may work on the pool meanwhile.
 
+mod gathered;
 mod judge;
 mod owners;
 mod verify;
@@ -14,6 +15,7 @@ use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 use nacre_volume::{Difference, Evidence, VolumeError};
 
 use crate::store::Store;
+use gathered::gathered;
 use judge::Judge;
 pub use owners::Owner;
 use owners::Owners;
@@ -122,7 +124,7 @@ pub fn scrub_spans(
         report.keep(&mut found, scrubbed.found);
     }
     report.trusted = most_trusted(&found, &current).cloned();
-    report.damages = found.into_iter().map(|one| owners.damage(one)).collect();
+    report.damages = gathered(found.into_iter().map(|one| owners.damage(one)));
     Ok(report)
 }
 

@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, Range};
 use nacre_types::{ObjectId, UNIT_SIZE};
 use nacre_volume::{Difference, ScrubbedSpan};
 
+use super::gathered::gathered;
 use super::{Damage, Owners};
 use crate::data::Extent;
 use crate::error::{Result, StoreError};
@@ -85,7 +86,7 @@ fn verify(store: &Store, id: ObjectId, bytes: Range<u64>) -> Result<Verified> {
     if !repaired.is_empty() {
         let owners = Owners::of(store, &repaired, &Default::default());
         let repaired = repaired.into_iter();
-        verified.repaired = repaired.map(|one| owners.damage(one)).collect();
+        verified.repaired = gathered(repaired.map(|one| owners.damage(one)));
     }
     Ok(verified)
 }
