@@ -87,7 +87,7 @@ blamed() {
     spoil "$a" 4500000
     if said=$(nacre scrub "$a"); then fail "took a copy: $said"; fi
     contains "by the seal" "repaired on $a (by checksum)" "$said"
-    contains "hint" "nacre scrub --repair --from $b $a takes that one's" "$said"
+    contains "hint" "to take what $b holds there: nacre scrub --repair --from $b $a" "$said"
     spoil "$a" 2345678
     said=$(nacre scrub --repair "$a") || fail "$said"
     contains "told" "$a held something else" "$said"
