@@ -65,6 +65,7 @@ programs: build
 	tests/programs/run-all.sh
 	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions
 	MODE=cached tests/programs/run-all.sh git sqlite tar python persist sessions
+	STRIPE=3 ON_DISK=1 tests/programs/run-all.sh git sqlite tar kill persist
 	COPIES=2 tests/programs/run-all.sh git sqlite tar kill persist postgres
 	STRIPE=3 tests/programs/run-all.sh git sqlite tar kill persist postgres
 	tests/package/install.sh

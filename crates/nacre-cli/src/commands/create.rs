@@ -247,7 +247,7 @@ pub fn make(
     let formatted = match allowed {
         true => Store::format(&volume, &options),
         false => Err(StoreError::Invalid(
-            "mode cached is for a single device, or several disks, with room for a journal; this pool is durable without",
+            "mode cached is for a single device, or several disks or files in memory, with room for a journal; this pool is durable without",
         )),
     };
     spinner.finish_and_clear();
