@@ -81,10 +81,15 @@ impl FileCall<'_> {
 /// Does calls at the same time and waits for all. Answers what each of them gave, as the call alone
 /// would: `None` for one that was not done, and has to be done alone.
 pub fn together(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
+    calls.chunks(MOST).flat_map(at_once).collect()
+}
+
+/// As [`together`], of at most [`MOST`].
+fn at_once(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
     let mut results = vec![None; calls.len()];
     // Not waited for: it may have been held when this process was forked.
     if let Ok(mut context) = CONTEXT.try_lock()
-        && (2..=MOST).contains(&calls.len())
+        && calls.len() > 1
     {
         let requests = calls.iter().enumerate();
         let mut requests: Vec<Request> = requests.map(|(at, call)| call.request(at)).collect();

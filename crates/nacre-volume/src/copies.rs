@@ -266,22 +266,18 @@ impl Volume {
     /// Takes a device into a pool with copies in the place of one that was lost; it is rebuilt by
     /// [`Volume::rebuild_copies`]. A file that does not exist is made.
     pub fn replace_copy(&self, lost: Uuid, new: &Path, force: bool) -> Result<Uuid, VolumeError> {
+        let copies = self.copies()?;
+        let old = copies.iter().find(|copy| copy.uuid == lost);
+        let old = old.ok_or_else(|| self.refused("has no such device"))?;
+        if old.state.is_stored_to() {
+            return Err(self.refused(
+                "that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool",
+            ));
+        }
         if let Some(legs) = self.legs() {
             return self.replace_disk(legs, lost, (new, force));
         }
         let (mirror, mut table) = self.newest_table()?;
-        let refused = |why| VolumeError::Copies {
-            path: self.path().to_owned(),
-            why,
-        };
-        let copies = self.copies()?;
-        let old = copies.iter().find(|copy| copy.uuid == lost);
-        let old = old.ok_or_else(|| refused("has no such device"))?;
-        if old.state.is_stored_to() {
-            return Err(refused(
-                "that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool",
-            ));
-        }
         let data = table.devices[old.index].data;
         let (taken, mut part) = take_copy((new, force), data)?;
         part.data = data;

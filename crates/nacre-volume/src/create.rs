@@ -151,24 +151,43 @@ fn refuse_disks(front: &[Part]) -> Result<(), VolumeError> {
 
 /// Bytes of the journal that each of several copies gets; 0 for none.
 fn wanted_journal(parts: &[Part], options: CreateOptions) -> Result<u64, VolumeError> {
-    let kinds = parts.iter().map(|part| label::kind(&part.device));
-    let kinds: Vec<DeviceKind> = kinds.collect::<Result<_, _>>()?;
+    let kinds = kinds_of(parts)?;
     let wanted = match options.caching {
         Caching::Never => false,
         Caching::Disks => kinds.contains(&DeviceKind::CachedFile),
         Caching::Always => true,
     };
-    let by_calls =
-        |kind: &DeviceKind| !matches!(kind, DeviceKind::DevDax | DeviceKind::HugePageFile);
     let sizes = parts.iter().map(|part| usable_size(&part.device));
-    let size = sizes.min().unwrap_or(0);
-    let journal = journal_len(size);
-    let data = size.checked_sub(journal).and_then(data_len);
+    let (journal, data) = beside_journal(sizes.min().unwrap_or(0));
     let fits = data.is_some_and(|data| data >= options.least);
-    Ok(match wanted && fits && kinds.iter().all(by_calls) {
+    Ok(match wanted && fits && kinds.iter().all(is_by_calls) {
         true => journal,
         false => 0,
     })
+}
+
+fn kinds_of(parts: &[Part]) -> Result<Vec<DeviceKind>, VolumeError> {
+    let kinds = parts.iter().map(|part| label::kind(&part.device));
+    kinds.collect()
+}
+
+/// Whether a device can be written by calls.
+fn is_by_calls(kind: &DeviceKind) -> bool {
+    !matches!(kind, DeviceKind::DevDax | DeviceKind::HugePageFile)
+}
+
+/// Bytes of a journal on a device of so many bytes, and of data beside it, if there is room.
+fn beside_journal(size: u64) -> (u64, Option<u64>) {
+    let journal = journal_len(size);
+    (journal, size.checked_sub(journal).and_then(data_len))
+}
+
+/// What is stored to an image in memory is not cut, whatever lies behind it, unless somebody wants
+/// it.
+pub(crate) fn leave_whole(part: &mut Part, wanted: Option<Policy>) {
+    if wanted.is_none() {
+        part.granularity.policy = Policy::None;
+    }
 }
 
 /// Makes parts copies of each other, each as long as the shortest, and each with such a journal.
@@ -186,9 +205,8 @@ fn make_copies(
     for part in parts {
         (part.data, part.journal) = (data, journal);
         part.state = Some(LegState::Current);
-        if journal > 0 && granularity.is_none() {
-            // What is stored to an image in memory is not cut, whatever lies behind it.
-            part.granularity.policy = Policy::None;
+        if journal > 0 {
+            leave_whole(part, granularity);
         }
     }
     Ok(())
@@ -463,18 +481,13 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         Caching::Disks => label::is_on_disk(&part.device)?,
         Caching::Always => true,
     };
-    let size = usable_size(&part.device);
-    let journal = journal_len(size);
-    let data = size.checked_sub(journal).and_then(data_len);
+    let (journal, data) = beside_journal(usable_size(&part.device));
     let data = data.filter(|&data| data >= options.least);
     let (Some(data), true) = (data, wanted) else {
         return Ok(());
     };
     (part.data, part.journal) = (data, journal);
-    if options.granularity.is_none() {
-        // What is stored to an image in memory is not cut, whatever lies behind it.
-        part.granularity.policy = Policy::None;
-    }
+    leave_whole(part, options.granularity);
     match part.cache(label::kind(&part.device)?)? {
         Some(cache) => cache.format(pool),
         None => Ok(()),
@@ -488,20 +501,14 @@ pub(crate) fn fit(kinds: &[DeviceKind], caching: Caching) -> bool {
     match caching {
         Caching::Never => false,
         Caching::Disks => alike && kinds[0] == DeviceKind::CachedFile,
-        Caching::Always => {
-            alike && !matches!(kinds[0], DeviceKind::DevDax | DeviceKind::HugePageFile)
-        }
+        Caching::Always => alike && is_by_calls(&kinds[0]),
     }
 }
 
 /// Gives the first of several parts a journal, if they are to have one and there is room.
 fn add_journal_to_first(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
-    let kinds = parts.iter().map(|part| label::kind(&part.device));
-    let kinds: Vec<DeviceKind> = kinds.collect::<Result<_, _>>()?;
-    let size = usable_size(&parts[0].device);
-    let journal = journal_len(size);
-    let first = size.checked_sub(journal).and_then(data_len);
-    let (Some(first), true) = (first, fit(&kinds, options.caching)) else {
+    let (journal, first) = beside_journal(usable_size(&parts[0].device));
+    let (Some(first), true) = (first, fit(&kinds_of(parts)?, options.caching)) else {
         return Ok(());
     };
     let others = parts[1..].iter().map(|part| part.data);
@@ -511,10 +518,7 @@ fn add_journal_to_first(parts: &mut [Part], options: CreateOptions) -> Result<()
     parts[0].data = first;
     for part in parts {
         part.journal = journal;
-        if options.granularity.is_none() {
-            // What is stored to an image in memory is not cut, whatever lies behind it.
-            part.granularity.policy = Policy::None;
-        }
+        leave_whole(part, options.granularity);
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ impl Volume {
         checked.map_err(|why| self.disk_failed(why))
     }
 
-    /// As [`Volume::replace_copy`].
+    /// As [`Volume::replace_copy`], of one that was lost.
     pub(crate) fn replace_disk(
         &self,
         legs: &LegsDisk,
@@ -125,13 +125,6 @@ impl Volume {
         (new, force): (&Path, bool),
     ) -> Result<Uuid, VolumeError> {
         let table = legs.table().map_err(|why| self.disk_failed(why))?;
-        let old = table.devices.iter().find(|entry| entry.uuid == lost);
-        let old = old.ok_or_else(|| self.refused("has no such device"))?;
-        if old.state.is_some_and(LegState::is_stored_to) {
-            return Err(
-                self.refused("that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool")
-            );
-        }
         let data = table.devices[0].data;
         let (taken, mut part) = take_copy((new, force), data + table.journal)?;
         (part.data, part.journal) = (data, table.journal);

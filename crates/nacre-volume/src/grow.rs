@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use nacre_media::{Access, Policy};
 
-use crate::create::{Caching, CreateOptions, DeviceSpec, Shared, Taken, fit, write_labels};
+use crate::create::{
+    Caching, CreateOptions, DeviceSpec, Shared, Taken, fit, leave_whole, write_labels,
+};
 use crate::error::VolumeError;
 use crate::label;
 use crate::layout::MAX_DEVICES;
@@ -43,9 +45,7 @@ fn join(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
         return Err(VolumeError::Journaled(new.device.path().into()));
     }
     (new.journal, new.cache, new.saved_every) = (first.journal, first.cache, first.saved_every);
-    if options.granularity.is_none() {
-        new.granularity.policy = Policy::None;
-    }
+    leave_whole(new, options.granularity);
     Ok(())
 }
 

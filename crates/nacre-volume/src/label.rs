@@ -482,13 +482,13 @@ fn newer(first: LabelInfo, second: LabelInfo) -> LabelInfo {
 
 /// Whether both copies are whole, and of this device of this pool; they may differ.
 pub(crate) fn are_of(device: &Arc<Device>, pool: Uuid, uuid: Uuid) -> bool {
-    let Ok(size) = read(device).map(|label| label.own().size) else {
-        return false;
+    let own = |at| match read_copy(device, at) {
+        Ok(Copy::Good(label)) if label.pool == pool && label.own().uuid == uuid => Some(label),
+        _ => None,
     };
-    let mut places = [Some(0), second_copy(size)].into_iter().flatten();
-    places.all(|at| match read_copy(device, at) {
-        Ok(Copy::Good(label)) => label.pool == pool && label.own().uuid == uuid,
-        _ => false,
+    own(0).is_some_and(|first| {
+        let second = second_copy(first.own().size);
+        second.is_none_or(|at| own(at).is_some())
     })
 }
 

@@ -21,13 +21,8 @@ impl Image {
     /// now if it `is_free`. Nobody stores.
     pub fn means_nothing(&self, at: u64, is_free: bool) -> bool {
         let unit = units(at..at + UNIT_SIZE);
-        let head = self.head();
-        let current = head.current.load(SeqCst) as usize & 1;
-        let freed = |set: usize| self.freed[set].has_any(unit.clone());
-        // What was freed before a version that the disk has not counts still.
-        let was_freed = freed(current) || (head.settled.load(SeqCst) == 0 && freed(1 - current));
-        let knows = head.blind.load(SeqCst) == 0 || self.is_clean();
-        self.is_new(unit) || (is_free && knows && !was_freed)
+        let knows = || self.head().blind.load(SeqCst) == 0 || self.is_clean();
+        self.is_new(unit.clone()) || (is_free && knows() && !self.was_freed(unit))
     }
 
     /// A unit came from a disk that held it `wrong`: gives it the bytes that are `right`. One that

@@ -126,12 +126,10 @@ pub enum ImageWord {
     Home,
     /// Checksum of the newest record of the journal.
     JournalPast,
-    /// Number of the first record that has not gone home; 0: nobody knows.
+    /// Number of the first record that may have to go home; 0: nobody knows (C13).
     HomeNext,
     /// Where it is, if its number is not 0.
     HomePlace,
-    /// Not 0: who writes to the disk, or did not end that well (C13).
-    HomeDoubt,
 }
 
 #[repr(C, align(4096))]
@@ -587,7 +585,7 @@ impl Image {
 
     /// Whether any of these units was freed since the version that the disk has for sure. One that
     /// is on its way may not get there: then the journal must have room for what they hold.
-    fn was_freed(&self, units: Range<u64>) -> bool {
+    pub(super) fn was_freed(&self, units: Range<u64>) -> bool {
         let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
         let is_settled = self.head().settled.load(Ordering::SeqCst) != 0;
         self.freed[set].has_any(units.clone()) || !is_settled && self.freed[1 - set].has_any(units)

@@ -58,8 +58,8 @@ impl FileDisk {
     }
 
     /// What syncs it, to be done together with others.
-    pub fn call_sync(&self) -> Option<FileCall<'_>> {
-        Some(FileCall::Sync(self.device.fd()))
+    pub fn call_sync(&self) -> FileCall<'_> {
+        FileCall::Sync(self.device.fd())
     }
 
     /// Fills `to` with what the device holds, whatever the kernel remembers of it, where that can
@@ -73,16 +73,10 @@ impl FileDisk {
         let mut room = vec![0; to.len() + BLOCK];
         let skip = room.as_ptr().align_offset(BLOCK);
         let place = &mut room[skip..skip + to.len()];
-        let mut filled = 0;
-        while filled < place.len() {
-            match pread(fd, &mut place[filled..], at + filled as u64) {
-                Ok(0) => return Err(DiskFailed("it ends too early".into())),
-                Ok(len) => filled += len,
-                Err(Errno::INTR) => {}
-                // A file system that opens for direct I/O and then refuses it.
-                Err(Errno::INVAL) => return self.read(at, to),
-                Err(errno) => return Err(failed(errno)),
-            }
+        match read_all(fd, at, place) {
+            // A file system that opens for direct I/O and then refuses it.
+            Err(error) if error == failed(Errno::INVAL) => return self.read(at, to),
+            done => done?,
         }
         to.copy_from_slice(place);
         Ok(())
@@ -96,6 +90,18 @@ impl FileDisk {
 
 fn failed(errno: Errno) -> DiskFailed {
     DiskFailed(errno.to_string())
+}
+
+fn read_all(fd: impl AsFd, mut at: u64, mut to: &mut [u8]) -> Result<(), DiskFailed> {
+    while !to.is_empty() {
+        match pread(&fd, &mut *to, at) {
+            Ok(0) => return Err(DiskFailed("it ends too early".into())),
+            Ok(len) => (at, to) = (at + len as u64, &mut to[len..]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
 }
 
 fn write_all(fd: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFailed> {
@@ -123,17 +129,8 @@ pub(super) fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T 
 }
 
 impl Disk for FileDisk {
-    fn read(&self, at: u64, mut to: &mut [u8]) -> Result<(), DiskFailed> {
-        let mut at = at;
-        while !to.is_empty() {
-            match pread(self.device.fd(), &mut *to, at) {
-                Ok(0) => return Err(DiskFailed("it ends too early".into())),
-                Ok(len) => (at, to) = (at + len as u64, &mut to[len..]),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
-        Ok(())
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        read_all(self.device.fd(), at, to)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {

@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Disk, DiskFailed, JournalError, agree};
-use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, Spans, together};
+use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, Spans};
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
-use super::one::One;
+use super::one::{One, at_once};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
 use crate::layout::DATA_START;
@@ -314,13 +314,25 @@ impl LegsDisk {
         let Some(table) = self.labels.newest() else {
             return;
         };
+        // One that does not take it is found out by who looks at labels.
+        self.write_labels(&table);
+    }
+
+    /// Writes the labels of a table; answers how many disks that are current took theirs, and which
+    /// disks did not.
+    fn write_labels(&self, table: &LabelInfo) -> (usize, Vec<Uuid>) {
+        let (mut current, mut bad) = (0, Vec::new());
         for entry in &table.devices {
             let state = entry.state.unwrap_or_default();
-            if let Some(device) = self.device_to_write(entry.uuid, state) {
-                // One that does not take it is found out by who looks at labels.
-                let _ = write_as(&table, entry.uuid, &device);
+            let Some(device) = self.device_to_write(entry.uuid, state) else {
+                continue;
+            };
+            match write_as(table, entry.uuid, &device) {
+                Ok(()) => current += usize::from(state == LegState::Current),
+                Err(_) => bad.push(entry.uuid),
             }
         }
+        (current, bad)
     }
 
     fn record_lost(&self) -> Result<(), DiskFailed> {
@@ -345,18 +357,7 @@ impl LegsDisk {
     /// The caller keeps others from changing labels.
     pub fn write_table(&self, mut table: LabelInfo, known: u64) -> Result<(), DiskFailed> {
         table.sequence += 1;
-        let mut current = 0;
-        let mut bad = Vec::new();
-        for entry in &table.devices {
-            let state = entry.state.unwrap_or_default();
-            let Some(device) = self.device_to_write(entry.uuid, state) else {
-                continue;
-            };
-            match write_as(&table, entry.uuid, &device) {
-                Ok(()) => current += usize::from(state == LegState::Current),
-                Err(_) => bad.push(entry.uuid),
-            }
-        }
+        let (current, bad) = self.write_labels(&table);
         if current == 0 {
             return Err(failed("no label can be written"));
         }
@@ -411,14 +412,9 @@ impl LegsDisk {
         let legs = view.stored_to(word).filter_map(|seat| seat.one());
         let calls = legs.filter_map(|one| Some((one.0, call(one.1)?)));
         let (numbers, calls): (Vec<usize>, Vec<FileCall>) = calls.unzip();
-        // The explorer sees one after the other.
-        let results = match cfg!(feature = "explore") {
-            true => Vec::new(),
-            false => together(&calls),
-        };
         let done = calls
             .iter()
-            .zip(results)
+            .zip(at_once(&calls))
             .map(|(call, result)| match (call, result) {
                 (FileCall::Write(_, _, bytes), Some(Ok(len))) if len < bytes.len() => None,
                 (_, result) => result.map(|done| done.map(drop)),
@@ -602,7 +598,7 @@ impl Disk for LegsDisk {
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
-        self.on_all_at_once(FileDisk::call_sync, |disk| disk.sync())
+        self.on_all_at_once(|file| Some(file.call_sync()), |disk| disk.sync())
     }
 
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use nacre_cache::{Disk, DiskFailed};
+use nacre_media::{FileCall, together};
+use rustix::io::Errno;
 
 use super::file::FileDisk;
 #[cfg(feature = "explore")]
@@ -11,6 +13,14 @@ use crate::tap::{self, DiskEvent};
 /// One of the disks, with its number in the table.
 #[derive(Clone, Copy)]
 pub(super) struct One<'d>(pub usize, pub &'d FileDisk);
+
+/// As [`together`]; the explorer sees one after the other.
+pub(super) fn at_once(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
+    match cfg!(feature = "explore") {
+        true => vec![None; calls.len()],
+        false => together(calls),
+    }
+}
 
 impl One<'_> {
     /// Lets the explorer see what is done to a disk, or fail it.

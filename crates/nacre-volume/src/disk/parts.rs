@@ -10,15 +10,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Device, DiskFds, DiskLegs, FileCall, Granularity, together};
+use nacre_media::{Device, DiskFds, DiskLegs, FileCall, Granularity};
 use nacre_types::{Uuid, site};
 
 use super::file::FileDisk;
-use super::one::One;
+use super::one::{One, at_once};
 use crate::layout::DATA_START;
-
-/// The kernel does so many calls at the same time.
-const AT_ONCE: usize = 8;
 
 /// One of the disks.
 #[derive(Debug)]
@@ -146,22 +143,6 @@ impl PartsDisk {
         let pieces = pieces.into_iter().flatten();
         pieces.for_each(|on| work(&on.disk.file, on.range()));
     }
-
-    /// Syncs all that can be synced at the same time; `None`: it has to be done alone.
-    fn sync_together(&self) -> Vec<Option<Result<(), DiskFailed>>> {
-        let calls = self.disks.iter().filter_map(|disk| disk.file.call_sync());
-        let calls: Vec<FileCall> = calls.collect();
-        // The explorer sees one after the other.
-        let results = match cfg!(feature = "explore") {
-            true => vec![None; calls.len()],
-            false => calls.chunks(AT_ONCE).flat_map(together).collect(),
-        };
-        let failed = |errno: rustix::io::Errno| DiskFailed(errno.to_string());
-        let results = results.into_iter();
-        results
-            .map(|done| Some(done?.map(drop).map_err(failed)))
-            .collect()
-    }
 }
 
 impl Disk for PartsDisk {
@@ -185,13 +166,16 @@ impl Disk for PartsDisk {
 
     /// Of all, whatever was written by whom.
     fn sync(&self) -> Result<(), DiskFailed> {
+        let calls = self.disks.iter().map(|disk| disk.file.call_sync());
+        let calls: Vec<FileCall> = calls.collect();
         let mut all = Ok(());
-        for (number, done) in self.sync_together().into_iter().enumerate() {
-            let one = One(number, &self.disks[number].file);
+        for (number, done) in at_once(&calls).into_iter().enumerate() {
             let done = match done {
                 _ if number > 0 && !site::step() => Ok(()),
-                Some(done) => done,
-                None => one.sync(),
+                Some(done) => done
+                    .map(drop)
+                    .map_err(|errno| DiskFailed(errno.to_string())),
+                None => One(number, &self.disks[number].file).sync(),
             };
             all = all.and(done);
         }
