@@ -1,13 +1,7 @@
 # A pool in mode cached on memory: what was synced is on the device, what was not survives programs,
 # and less reaches the device than in mode direct. A copy of the file shows what the device has.
 . "$PROGRAMS/expect.sh"
-
-# Throws away what a power cut would take: all but the device.
-lose_memory() {
-    local uuid
-    uuid=$("$NACRE" info --json "$1" | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')
-    rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$uuid-"*
-}
+. "$PROGRAMS/devices.sh"
 
 made() {
     note how it is made
@@ -69,7 +63,7 @@ P
 lost_image() {
     note "memory is lost while a program runs"
     "$NACRE" run -q --pool "$SCRATCH/a" -- sh -c 'echo synced >/nacre/synced; sync; echo late >/nacre/late; kill -KILL $PPID $$' || true
-    lose_memory "$SCRATCH/a"
+    lose_memory "$(uuid_of "$SCRATCH/a")"
     gives "what was synced" synced "$NACRE" cat "$SCRATCH/a:/synced"
     contains "sound" clean "$("$NACRE" check "$SCRATCH/a")"
 }

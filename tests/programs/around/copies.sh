@@ -1,12 +1,8 @@
 # Pools with copies: a database runs while a device is truncated, overwritten, removed, replaced.
 . "$PROGRAMS/expect.sh"
+. "$PROGRAMS/devices.sh"
 
-nacre() { "$NACRE" "$@"; }
 a=$SCRATCH/a b=$SCRATCH/b
-# Where the data of a device begins.
-data=$((2 << 20))
-
-states() { "$NACRE" device list --json "$1" | sed -n 's/.*"state": "\(.*\)",/\1/p' | xargs; }
 
 fresh() {
     rm -f "$SCRATCH"/{a,b,c}

@@ -1,13 +1,7 @@
 # A pool on a disk: what was synced is on the disk, what was not is in memory and survives programs;
 # a copy of the file shows what the disk has.
 . "$PROGRAMS/expect.sh"
-
-# What a power cut leaves: the disk, and nothing of what memory held.
-lose_memory() {
-    local uuid
-    uuid=$("$NACRE" info --json "$1" | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')
-    rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$uuid-"*
-}
+. "$PROGRAMS/devices.sh"
 
 cached() {
     note synced files survive the loss of memory
@@ -86,7 +80,7 @@ while_it_runs() {
     contains "info" "commits" "$("$NACRE" info "$DISK/a")"
     kill -TERM $supervisor
     wait $supervisor || true
-    lose_memory "$DISK/a"
+    lose_memory "$(uuid_of "$DISK/a")"
     gives "without memory" late "$NACRE" cat "$DISK/a:/late"
 }
 

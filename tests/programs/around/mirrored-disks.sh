@@ -1,17 +1,7 @@
 # Copies on disks behind one image: what was synced is on each disk, one lost disk is survived, and
 # what comes back is not trusted before it is rebuilt.
 . "$PROGRAMS/expect.sh"
-
-nacre() { "$NACRE" "$@"; }
-
-uuid_of() {
-    nacre info --json "$1" 2>/dev/null | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])'
-}
-
-# What a power cut leaves: the disks, and nothing of what memory held.
-lose_memory() { rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*; }
-
-states() { nacre device list --json "$1" | sed -n 's/.*"state": "\(.*\)",/\1/p' | xargs; }
+. "$PROGRAMS/devices.sh"
 
 # Takes a disk away, does something with the pool at $2, and puts it back as it was.
 without() {
@@ -24,11 +14,7 @@ without() {
 }
 
 fresh() {
-    local one
-    for one in "$a" "$b" "$c"; do
-        [[ ! -e $one ]] || nacre delete --force "$one" >/dev/null 2>&1 || true
-        rm -f "$one"
-    done
+    no_disks
     nacre create --copies 2 --size 128M "$a" "$b" >/dev/null
 }
 
@@ -186,22 +172,8 @@ refused() {
     refuses "a disk that is in use" "in use" nacre device replace "$a" "$b" "$c"
 }
 
-leave() {
-    local one
-    for one in "$a" "$b" "$c"; do
-        nacre delete --force "$one" >/dev/null 2>&1 || true
-    done
-    rm -rf "$folder"
-}
-
 main() {
-    if [[ -n ${BASELINE:-} ]]; then
-        note "nothing to compare on tmpfs"
-        return
-    fi
-    folder=$(mktemp -d "$DISK_FOLDER/mirrored-XXXXXX")
-    a=$folder/a b=$folder/b c=$folder/c
-    trap leave EXIT
+    disks_for mirrored || return 0
     cached
     one_is_away
     lost_in_the_middle "$b"

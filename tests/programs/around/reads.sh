@@ -1,24 +1,14 @@
 # Programs that read much of what is sealed read all copies, and none that is damaged.
 . "$PROGRAMS/expect.sh"
+. "$PROGRAMS/devices.sh"
 
-nacre() { "$NACRE" "$@"; }
 a=$SCRATCH/a b=$SCRATCH/b
-# Where the data of a device begins.
-data=$((2 << 20))
 
 fresh() {
     rm -f "$a" "$b"
     nacre create --copies 2 --size 96M "$a" "$b" >/dev/null
     nacre run -q --pool "$a" -- sh -c 'seq 3000000 >/nacre/numbers'
     seq 3000000 >"$SCRATCH/numbers"
-}
-
-# Turns a byte of the line `$2` of the file of numbers, as it lies on the device $1.
-spoil() {
-    local at
-    at=$(grep -abo -m1 "^$2\$" "$1" | cut -d: -f1)
-    [[ -n $at ]] || fail "no line $2 in $1"
-    printf x | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
 }
 
 # Processes that read the file five times; what the last time gives must be right.

@@ -1,38 +1,17 @@
 # Bytes that change behind the back of a pool with copies on disks: scrub finds, names and repairs
 # them while a database runs, and nothing that was acknowledged is lost (D78).
 . "$PROGRAMS/expect.sh"
+. "$PROGRAMS/devices.sh"
 
-nacre() { "$NACRE" "$@"; }
 # What is tried; the canary puts something blind in its place.
 SCRUB=(nacre scrub)
-# Where the data of a disk begins.
-data=$((2 << 20))
-
-uuid_of() {
-    nacre info --json "$1" 2>/dev/null | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])'
-}
-
-# What a power cut leaves: the disks, and nothing of what memory held.
-lose_memory() { rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*; }
 
 fresh() { # $1: copies
-    local one
-    for one in "$a" "$b" "$c"; do
-        [[ ! -e $one ]] || nacre delete --force "$one" >/dev/null 2>&1 || true
-        rm -f "$one"
-    done
+    no_disks
     local devices=("$a" "$b" "$c")
     nacre create --copies "${1:-2}" --size 96M "${devices[@]:0:${1:-2}}" >/dev/null
     nacre run -q --pool "$a" -- sh -c "mkdir /nacre/d && seq 2000000 >/nacre/d/numbers &&
         for n in \$(seq 300); do echo \$n >/nacre/d/\$n; done"
-}
-
-# Turns a byte of the line `$2` of the file of numbers, as it lies on the disk $1.
-spoil() {
-    local at
-    at=$(grep -abo -m1 "^$2\$" "$1" | cut -d: -f1)
-    [[ -n $at ]] || fail "no line $2 in $1"
-    printf x | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
 }
 
 equal() { cmp -i $data -n $((80 << 20)) "$1" "$2" || fail "the copies $1 and $2 differ"; }
@@ -91,7 +70,7 @@ header() {
     for device in "$a" "$b"; do
         note "the header of $device"
         fresh
-        dd if=/dev/zero of="$device" bs=4096 seek=$((data / 4096)) count=64 conv=notrunc status=none
+        behead "$device"
         contains "it is told" "$device: its copy of the pool's header differed and was repaired" \
             "$(nacre run -q --pool "$a" -- true 2>&1)"
         gives "and told once" "" bash -c "'$NACRE' run -q --pool '$a' -- true 2>&1"
@@ -100,53 +79,23 @@ header() {
     done
 }
 
-# sqlite adds rows until it is told to stop; each one that was acknowledged is noted outside.
-database() {
-    sqlite3 /nacre/db "create table t (n integer)"
-    while [[ ! -e $SCRATCH/stop ]]; do
-        n=$(($(wc -l <"$rows") + 1))
-        sqlite3 /nacre/db "insert into t values ($n)" || exit 9
-        echo "$n" >>"$rows"
-    done
-}
-
-goes_on() {
-    local before
-    before=$(wc -l <"$rows")
-    more_rows() { (($(wc -l <"$rows") >= before + 5)); }
-    wait_for 60 "rows" more_rows
-}
-
-all_rows() { # $1: the disk that is named
-    local n
-    n=$(wc -l <"$rows")
-    gives "rows" "$n|$((n * (n + 1) / 2)) ok" bash -c "'$NACRE' run -q --pool '$1' -- sqlite3 /nacre/db \
-        'select count(*), sum(n) from t where n <= $n; pragma integrity_check' 2>/dev/null | xargs"
-}
-
 beneath_a_database() {
     note "dd over 256 KiB of each disk while a database runs"
     fresh
     nacre scrub "$a" >/dev/null
-    rows=$SCRATCH/rows
-    : >"$rows"
-    rm -f "$SCRATCH/stop"
-    export SCRATCH rows
-    "$NACRE" run -q --pool "$a" -- bash -c "$(declare -f database); database" 2>"$SCRATCH/said" &
-    local runs=$! device at said
-    goes_on
+    begin_database
+    local device said
+    goes_on "at the start"
     for device in "$a" "$b"; do
-        at=$(grep -abo -m1 '^1000000$' "$device" | cut -d: -f1)
-        dd if=/dev/urandom of="$device" bs=4096 seek=$((at / 4096)) count=64 conv=notrunc status=none
-        goes_on
+        wreck_old "$device"
+        goes_on "with $device damaged"
         said=$(nacre scrub "$a") || fail "scrub: $said"
         contains "named" "/d/numbers, from byte" "$said"
         contains "repaired" "repaired on $device (by checksum)" "$said"
         contains "silence" " 0 B repaired, 0 B left" "$(nacre scrub "$b")"
     done
-    goes_on
-    touch "$SCRATCH/stop"
-    wait $runs || fail "the database: $? $(cat "$SCRATCH/said")"
+    goes_on "with both repaired"
+    end_database
     all_rows "$a"
     numbers_are_right
     equal "$a" "$b"
@@ -209,30 +158,13 @@ verified() {
         equal "$a" "$b"
     done
     note "lost on both"
-    spoil "$a" 1345678
-    local at
-    at=$(grep -abo -m1 "^1345678\$" "$b" | cut -d: -f1)
-    printf yy | dd of="$b" bs=1 seek="$at" conv=notrunc status=none
+    spoil_both 1345678
     if said=$(nacre cat --verify "$a:/d/numbers" 2>&1 >"$out"); then fail "took a copy"; fi
     contains "why" "no copy holds what was there when it was sealed" "$said"
 }
 
-leave() {
-    local one
-    for one in "$a" "$b" "$c"; do
-        nacre delete --force "$one" >/dev/null 2>&1 || true
-    done
-    rm -rf "$folder"
-}
-
 main() {
-    if [[ -n ${BASELINE:-} ]]; then
-        note "nothing to compare on tmpfs"
-        return
-    fi
-    folder=$(mktemp -d "$DISK_FOLDER/scrubbed-XXXXXX")
-    a=$folder/a b=$folder/b c=$folder/c
-    trap leave EXIT
+    disks_for scrubbed || return 0
     note sealed
     sealed_is_mended
     note "the canary: a scrub that compares nothing is noticed"

@@ -1,13 +1,11 @@
 # Bytes that change behind the back of a pool with copies: scrub finds, names and repairs them.
 . "$PROGRAMS/expect.sh"
+. "$PROGRAMS/devices.sh"
 
-nacre() { "$NACRE" "$@"; }
 # What is tried; the canary puts something blind in its place.
 SCRUB=(nacre scrub)
 CAT=(nacre cat)
 a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c
-# Where the data of a device begins.
-data=$((2 << 20))
 
 fresh() { # $1: copies
     rm -f "$a" "$b" "$c"
@@ -15,14 +13,6 @@ fresh() { # $1: copies
     nacre create --copies "$1" --size 96M "${devices[@]:0:$1}" >/dev/null
     nacre run -q --pool "$a" -- sh -c "mkdir /nacre/d && seq 3000000 >/nacre/d/numbers &&
         for n in \$(seq 300); do echo \$n >/nacre/d/\$n; done"
-}
-
-# Turns a byte of the line `$2` of the file of numbers, as it lies on the device $1.
-spoil() {
-    local at
-    at=$(grep -abo -m1 "^$2\$" "$1" | cut -d: -f1)
-    [[ -n $at ]] || fail "no line $2 in $1"
-    printf x | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
 }
 
 equal() {
@@ -100,11 +90,6 @@ blamed() {
     said=$(nacre scrub --repair --from "$b" "$a") || fail "$said"
     equal "$a" "$b"
     nacre run -q --pool "$a" -- sh -c 'seq 5000000 6000000 | cmp - /nacre/younger' || fail younger
-}
-
-# Zeros over all of the pool's header on device $1.
-behead() {
-    dd if=/dev/zero of="$1" bs=4096 seek=$((data / 4096)) count=64 conv=notrunc status=none
 }
 
 header() {
@@ -194,14 +179,6 @@ supervised() {
         wait_for 60 "a scrub by the mount" equal_now
         nacre umount "$SCRATCH/mounted"
     fi
-}
-
-# Line $2 of the file of numbers on both devices, in ways of their own.
-spoil_both() {
-    spoil "$a" "$1"
-    local at
-    at=$(grep -abo -m1 "^$1\$" "$b" | cut -d: -f1)
-    printf yy | dd of="$b" bs=1 seek="$at" conv=notrunc status=none
 }
 
 # What is sealed is compared before it is printed; also while programs use the pool.

@@ -1,15 +1,7 @@
 # Disks that hold each a part, behind one image: what was synced is there after a power cut, what was
 # not survives the programs, and a disk can be added.
 . "$PROGRAMS/expect.sh"
-
-nacre() { "$NACRE" "$@"; }
-
-uuid_of() {
-    nacre info --json "$1" 2>/dev/null | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])'
-}
-
-# What a power cut leaves: the disks, and nothing of what memory held.
-lose_memory() { rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*; }
+. "$PROGRAMS/devices.sh"
 
 save_disks() {
     cp "$a" "$a.cut"
@@ -24,11 +16,7 @@ cut_power() {
 }
 
 fresh() { # further words for create
-    local one
-    for one in "$a" "$b" "$c"; do
-        [[ ! -e $one ]] || nacre delete --force "$one" >/dev/null 2>&1 || true
-        rm -f "$one"
-    done
+    no_disks
     nacre create --stripe 4K --size 128M "$@" "$a" "$b" >/dev/null
 }
 
@@ -219,22 +207,8 @@ refused() {
     nacre run -q --pool "$b" -- true
 }
 
-leave() {
-    local one
-    for one in "$a" "$b" "$c"; do
-        nacre delete --force "$one" >/dev/null 2>&1 || true
-    done
-    rm -rf "$folder"
-}
-
 main() {
-    if [[ -n ${BASELINE:-} ]]; then
-        note "nothing to compare on tmpfs"
-        return
-    fi
-    folder=$(mktemp -d "$DISK_FOLDER/striped-XXXXXX")
-    a=$folder/a b=$folder/b c=$folder/c
-    trap leave EXIT
+    disks_for striped || return 0
     cached
     killed_beside_a_database
     power_cuts_beside_a_database
