@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use nacre_objects::osd::{BESIDE_LOG, log_key};
 use nacre_objects::{Pool, Result, Transaction};
 use nacre_testkit::pool::memory_pool;
 
@@ -29,27 +30,13 @@ fn name(kind: &str, number: u64) -> Vec<u8> {
     format!("{kind}.{number:016x}").into_bytes()
 }
 
-/// What else an OSD keeps beside a log, in keys that come behind those of its entries.
-const BESIDE: [(&str, usize); 6] = [
-    ("_biginfo", 46),
-    ("_epoch", 4),
-    ("_fastinfo", 186),
-    ("_info", 1003),
-    ("_infover", 1),
-    ("may_include_deletes_in_missing", 0),
-];
-
-fn log_key(number: u64) -> Vec<u8> {
-    format!("0000000009.{number:020}").into_bytes()
-}
-
 fn writes(bytes: u64, rounds: u64) -> Result<()> {
     let pool = Pool::of(memory_pool(512 << 20));
     for c in 0..COLLECTIONS {
         let collection = name("c", c);
         let mut t = Transaction::new();
         t.create_collection(&collection).touch(&collection, b"meta");
-        for (key, len) in BESIDE {
+        for (key, len) in BESIDE_LOG {
             t.set_omap(&collection, b"meta", key.as_bytes(), vec![1; len]);
         }
         for o in 0..OBJECTS {

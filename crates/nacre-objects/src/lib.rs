@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[doc(hidden)]
+pub mod osd;
 mod pool;
 mod read;
 mod run;

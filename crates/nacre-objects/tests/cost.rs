@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use nacre_objects::osd::{BESIDE_LOG, log_key};
 use nacre_objects::{Pool, Transaction};
 use nacre_store::layout::{RECORDS_NAME_NEW_BYTES, SUPERBLOCK_AT};
 use nacre_store::{FormatOptions, Store};
@@ -165,26 +166,12 @@ fn filled_older() -> Pool {
     fill(Pool::of(Store::attach(volume, &PRIVATE).unwrap()))
 }
 
-/// What else an OSD keeps beside a log, in keys that come behind those of its entries.
-const BESIDE: [(&str, usize); 6] = [
-    ("_biginfo", 46),
-    ("_epoch", 4),
-    ("_fastinfo", 186),
-    ("_info", 1003),
-    ("_infover", 1),
-    ("may_include_deletes_in_missing", 0),
-];
-
-fn log_key(number: u64) -> Vec<u8> {
-    format!("0000000009.{number:020}").into_bytes()
-}
-
 fn fill(pool: Pool) -> Pool {
     for c in 0..COLLECTIONS {
         let mut t = Transaction::new();
         let collection = name("c", c);
         t.create_collection(&collection).touch(&collection, b"meta");
-        for (key, len) in BESIDE {
+        for (key, len) in BESIDE_LOG {
             t.set_omap(&collection, b"meta", key.as_bytes(), vec![1; len]);
         }
         for o in 0..OBJECTS {
@@ -225,7 +212,7 @@ fn change(pool: &Pool, logs: &mut Logs, round: u64, bytes: u64) {
 fn assert_trimmed(pool: &Pool) {
     for c in 0..COLLECTIONS {
         let entries = pool.omap_range(&name("c", c), b"meta", b"", usize::MAX);
-        assert_eq!(entries.unwrap().len() as u64, LOG + BESIDE.len() as u64);
+        assert_eq!(entries.unwrap().len() as u64, LOG + BESIDE_LOG.len() as u64);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Pools of tests.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nacre_store::check::check;
@@ -139,6 +140,25 @@ impl Devices {
         let specs: Vec<DeviceSpec> = names.iter().map(|name| self.spec(name, bytes)).collect();
         Volume::create(&specs, options).expect("a fresh volume")
     }
+
+    /// The pool of a device, with a new image, as after a power cut.
+    pub fn imaged(&self, name: &str) -> Volume {
+        let volume = Volume::open(&self.file(name), Access::ReadWrite).expect("a pool");
+        volume.make_image(memory_file()).expect("an image");
+        volume
+    }
+}
+
+/// An empty file in memory without a name.
+pub fn memory_file() -> OwnedFd {
+    let file = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
+    file.into()
+}
+
+/// Makes a version of what is stored to an image; its disk has it.
+pub fn commit_image(volume: &Volume) {
+    let version = volume.take_version().expect("an image");
+    volume.write_version(version).expect("a disk that takes it");
 }
 
 /// A fresh pool in files. When it goes, the files go, and what processes that died have left of its

@@ -5,14 +5,12 @@ mod scrub;
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nacre_testkit::pool::{CAREFUL, Devices};
+use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
 use nacre_types::{StoreKind, VolumeOffset};
 use nacre_volume::{Access, Caching, CreateOptions, LegState, Volume, VolumeError};
-use rustix::fs::{MemfdFlags, memfd_create};
 
 const MIB: u64 = 1 << 20;
 const PLACE: VolumeOffset = VolumeOffset(3 << 20);
@@ -39,9 +37,7 @@ impl Pool {
 
     /// With a new image, as after a power cut.
     fn open(&self, name: &str) -> Volume {
-        let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
-        volume.make_image(memory()).unwrap();
-        volume
+        self.0.imaged(name)
     }
 
     /// What the label of a disk says.
@@ -65,10 +61,6 @@ impl Pool {
     }
 }
 
-fn memory() -> OwnedFd {
-    memfd_create("image", MemfdFlags::CLOEXEC).unwrap()
-}
-
 /// Stores a byte, and commits it.
 fn commit(volume: &Volume, byte: u8) {
     commit_at(volume, PLACE, byte);
@@ -77,8 +69,7 @@ fn commit(volume: &Volume, byte: u8) {
 fn commit_at(volume: &Volume, at: VolumeOffset, byte: u8) {
     let stored = volume.write(at, &[byte; 100], StoreKind::Data);
     volume.fence(stored).unwrap();
-    let version = volume.take_version().unwrap();
-    volume.write_version(version).unwrap();
+    commit_image(volume);
 }
 
 fn byte(volume: &Volume) -> u8 {
@@ -92,7 +83,7 @@ fn who_is_missing_is_known_before_anything_is_stored() {
     let pool = Pool::new();
     fs::rename(pool.path("b"), pool.path("away")).unwrap();
     let reads = Volume::open(&pool.path("a"), Access::ReadOnly).unwrap();
-    reads.make_image(memory()).unwrap();
+    reads.make_image(memory_file()).unwrap();
     assert_eq!(pool.states("a"), [LegState::Current; 2]);
     drop(reads);
     let volume = pool.open("a");

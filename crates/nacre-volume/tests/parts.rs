@@ -5,12 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_testkit::pool::{CAREFUL, Devices};
+use nacre_testkit::pool::{CAREFUL, Devices, commit_image as commit};
 use nacre_types::{StoreKind, VolumeOffset};
 use nacre_volume::{
     Access, Caching, Committer, CreateOptions, MediaFailed, Stripe, Volume, VolumeError,
 };
-use rustix::fs::{MemfdFlags, memfd_create};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 32 * MIB;
@@ -37,9 +36,7 @@ impl Pool {
 
     /// With a new image, as after a power cut.
     fn open(&self, name: &str) -> Volume {
-        let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
-        volume.make_image(memory()).unwrap();
-        volume
+        self.0.imaged(name)
     }
 
     fn grow(&self, name: &str) -> Result<Volume, VolumeError> {
@@ -52,10 +49,6 @@ impl Pool {
         let bytes = fs::read(self.path(name)).unwrap();
         bytes[(2 * MIB + at) as usize..][..len].to_vec()
     }
-}
-
-fn memory() -> OwnedFd {
-    memfd_create("image", MemfdFlags::CLOEXEC).unwrap()
 }
 
 /// Where the second device begins.
@@ -74,11 +67,6 @@ fn store_much(volume: &Volume, at: VolumeOffset, bytes: &[u8]) {
         store(volume, at.add(number << 20), piece);
         commit(volume);
     }
-}
-
-fn commit(volume: &Volume) {
-    let version = volume.take_version().unwrap();
-    volume.write_version(version).unwrap();
 }
 
 fn bytes(volume: &Volume, at: VolumeOffset, len: usize) -> Vec<u8> {

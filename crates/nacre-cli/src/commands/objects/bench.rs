@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nacre_emulator::{Emulation, Pace, Profile, Settings};
+use nacre_objects::osd::{BESIDE_LOG, log_key};
 use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_types::{DeviceOffset, StoreKind};
 use nacre_volume::Observer;
@@ -36,15 +37,6 @@ const OBJECT: u64 = 4 << 20;
 const POOL: u64 = 512 << 20;
 /// Entries of the log of a collection before the oldest one goes: more than threads are allowed.
 const LOG: u64 = 300;
-/// What else an OSD keeps beside a log, in keys that come behind those of its entries.
-const BESIDE: [(&str, usize); 6] = [
-    ("_biginfo", 46),
-    ("_epoch", 4),
-    ("_fastinfo", 186),
-    ("_info", 1003),
-    ("_infover", 1),
-    ("may_include_deletes_in_missing", 0),
-];
 const DEPTH_MAX: u64 = 256;
 /// Transactions that are counted, or slowed down by the model of a device.
 const COUNTED: u64 = 2000;
@@ -204,7 +196,7 @@ impl Load {
             let collection = name("collection", c);
             let mut t = Transaction::new();
             t.create_collection(&collection).touch(&collection, b"meta");
-            for (key, len) in BESIDE {
+            for (key, len) in BESIDE_LOG {
                 t.set_omap(&collection, b"meta", key.as_bytes(), &self.noise[..len]);
             }
             for o in 0..OBJECTS {
@@ -308,10 +300,6 @@ impl Load {
 
 fn name(kind: &str, number: u64) -> Vec<u8> {
     format!("{kind}.{number:020}").into_bytes()
-}
-
-fn log_key(number: u64) -> Vec<u8> {
-    format!("0000000009.{number:020}").into_bytes()
 }
 
 /// Numbers that look random (splitmix64).
