@@ -62,6 +62,11 @@ impl Draft {
         self.buffer.bytes().len() as u64
     }
 
+    /// The record as it was appended last.
+    pub fn record(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+
     /// The record, with this number, up to a multiple of `grain`, and its checksum.
     pub(crate) fn seal(&mut self, number: u64, pool: [u8; 16], grain: u64) -> (&[u8], u32) {
         let head = RawRecord {

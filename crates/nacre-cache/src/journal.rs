@@ -20,6 +20,8 @@ const HEADER_CRC_AT: usize = std::mem::offset_of!(RawHeader, crc);
 const WINDOW: u64 = 256 << 10;
 /// Home places are written in pieces of at most this size.
 const HOME_MAX: u64 = 1 << 20;
+/// From so many bytes on records that go home are read in pieces.
+const HOME_WINDOW: u64 = 8 << 20;
 /// So many times records go home while the journal fills, at least.
 const BATCHES: u64 = 16;
 
@@ -59,6 +61,10 @@ pub struct At {
     /// Its place.
     pub place: u64,
 }
+
+/// What is remembered of records that were written: fills the bytes with what is known of a place
+/// of the journal, or answers `false`. They count only as far as checksums say, so it may be wrong.
+pub type Recall<'r> = &'r dyn Fn(u64, &mut [u8]) -> bool;
 
 /// The journal of a pool, at a fixed place of a disk. Only one may be open for writing at a time.
 pub struct Journal<D> {
@@ -115,11 +121,9 @@ impl<D: Disk> Journal<D> {
         journal.past = header.past.get();
         journal.found = vec![journal.past];
         let mut window = Window::default();
-        while let Some((record, crc)) =
-            journal.read_record(&mut window, journal.end, journal.next)?
-        {
+        while let Some((len, crc)) = journal.read_record(&mut window, journal.end, journal.next)? {
             journal.past = crc;
-            journal.end += padded(record.len() as u64);
+            journal.end += padded(len);
             journal.next = journal.next.wrapping_add(1);
             journal.found.push(journal.past);
         }
@@ -273,7 +277,7 @@ impl<D: Disk> Journal<D> {
     ///
     /// The caller has noted the [position](Journal::position) behind the records. Without it
     /// another process would put its next record over one of which parts are home already.
-    pub fn bring_home(&mut self, grown: u64) -> Result<(), JournalError> {
+    pub fn bring_home(&mut self, grown: u64, recall: Recall<'_>) -> Result<(), JournalError> {
         let Some(enough) = self.disk.gathers().filter(|_| !self.failed) else {
             return Ok(());
         };
@@ -281,7 +285,9 @@ impl<D: Disk> Journal<D> {
         let batch = enough.min(room / BATCHES).max(grown);
         if self.end - from.place >= batch {
             // More than comes, where somebody died and did not say how far he was.
-            (self.home, _) = self.write_home(from, 2 * batch)?;
+            let mut window = Window::default();
+            window.recall(from.place..self.end, recall);
+            (self.home, _) = self.write_home(from, 2 * batch, &mut window)?;
             let read = from.place;
             self.disk.forget(self.at + read, self.len - read);
         }
@@ -322,7 +328,8 @@ impl<D: Disk> Journal<D> {
             number: self.first,
             place: RECORDS_AT,
         };
-        self.each_piece_from(first, u64::MAX, found).map(drop)
+        self.each_piece_from(first, u64::MAX, &mut Window::default(), found)
+            .map(drop)
     }
 
     /// As `each_piece`, from a record on, until its and the next ones' bytes are `most`. Answers
@@ -331,26 +338,40 @@ impl<D: Disk> Journal<D> {
         &self,
         from: At,
         most: u64,
+        window: &mut Window,
         mut found: impl FnMut(Piece<'_>, u64) -> Result<(), JournalError>,
     ) -> Result<At, JournalError> {
-        let mut window = Window::default();
         let At {
             mut number,
             mut place,
         } = from;
         while place < self.end && place - from.place < most {
-            let record = self.read_record(&mut window, place, number)?;
-            let (record, _) = record.ok_or(JournalError::Damaged)?;
-            let pieces = pieces_of(record).ok_or(JournalError::Damaged)?;
+            let len = self.len_of_record(window, place, number)?;
+            let pieces = pieces_of(window.part(place, len)).ok_or(JournalError::Damaged)?;
             let mut at = place + (HEAD + pieces.len() * PIECE) as u64;
             for piece in pieces {
                 found(piece, at)?;
                 at += piece.bytes.len() as u64;
             }
-            place += padded(record.len() as u64);
+            place += padded(len);
             number = number.wrapping_add(1);
         }
         Ok(At { number, place })
+    }
+
+    /// Bytes of a record that counts, which is in the window then.
+    fn len_of_record(
+        &self,
+        window: &mut Window,
+        place: u64,
+        number: u64,
+    ) -> Result<u64, JournalError> {
+        let mut found = self.read_record(window, place, number)?;
+        if found.is_none() && window.is_recalled {
+            window.clear();
+            found = self.read_record(window, place, number)?;
+        }
+        found.map(|(len, _)| len).ok_or(JournalError::Damaged)
     }
 
     /// Brings all versions to their home places and begins the journal again; answers how many
@@ -361,7 +382,8 @@ impl<D: Disk> Journal<D> {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            let (_, written) = journal.write_home(journal.away_from(), u64::MAX)?;
+            let all = &mut Window::default();
+            let (_, written) = journal.write_home(journal.away_from(), u64::MAX, all)?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
@@ -374,9 +396,15 @@ impl<D: Disk> Journal<D> {
 
     /// Writes the newest bytes of each place of some records, in the order of places. Answers which
     /// record is the next, and how many bytes it wrote.
-    fn write_home(&self, from: At, most: u64) -> Result<(At, u64), JournalError> {
+    fn write_home(
+        &self,
+        from: At,
+        most: u64,
+        window: &mut Window,
+    ) -> Result<(At, u64), JournalError> {
         let mut newest = Newest::default();
-        let next = self.each_piece_from(from, most, |piece, place| {
+        window.least = (self.end - from.place).min(HOME_WINDOW);
+        let next = self.each_piece_from(from, most, window, |piece, place| {
             newest.put(piece.range(), place);
             Ok(())
         })?;
@@ -390,7 +418,10 @@ impl<D: Disk> Journal<D> {
             for (home, place) in parts {
                 let (start, end) = (home.start - run.start, home.end - run.start);
                 let bytes = &mut buffer.bytes_mut()[start as usize..end as usize];
-                self.disk.read(self.at + place, bytes)?;
+                match window.get(*place, end - start) {
+                    Some(known) => bytes.copy_from_slice(known),
+                    None => self.disk.read(self.at + place, bytes)?,
+                }
             }
             written += run.end - run.start;
             self.disk.write(run.start, buffer.bytes())
@@ -408,14 +439,14 @@ impl<D: Disk> Journal<D> {
         done
     }
 
-    /// The record at `place` without the zeros at its end, and its checksum, if it counts as
-    /// `number`.
-    fn read_record<'w>(
+    /// The length of the record at `place` without the zeros at its end, and its checksum, if it
+    /// counts as `number`. It is in the window then.
+    fn read_record(
         &self,
-        window: &'w mut Window,
+        window: &mut Window,
         place: u64,
         number: u64,
-    ) -> Result<Option<(&'w [u8], u32)>, JournalError> {
+    ) -> Result<Option<(u64, u32)>, JournalError> {
         if place + BLOCK > self.len {
             return Ok(None);
         }
@@ -435,7 +466,7 @@ impl<D: Disk> Journal<D> {
         let crc = crc32c(record);
         let sound = pieces_of(record)
             .is_some_and(|pieces| pieces.iter().all(|piece| self.is_outside(&piece.range())));
-        Ok((crc == raw.crc.get() && sound).then_some((record, crc)))
+        Ok((crc == raw.crc.get() && sound).then_some((len, crc)))
     }
 
     /// Sees to it that a part of the journal is in the window.
@@ -444,6 +475,7 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         window.place = place;
+        window.is_recalled = false;
         // While records are looked for, nobody knows where they end.
         let end = match place < self.end {
             true => self.end,
@@ -451,10 +483,10 @@ impl<D: Disk> Journal<D> {
         };
         window
             .bytes
-            .set_len(len.max(WINDOW.min(end - place)) as usize);
+            .set_len(len.max(window.least.max(WINDOW).min(end - place)) as usize);
         let read = self.disk.read(self.at + place, window.bytes.bytes_mut());
         if read.is_err() {
-            window.bytes.set_len(0);
+            window.clear();
         }
         Ok(read?)
     }
@@ -502,9 +534,35 @@ impl<D: Disk> Journal<D> {
 struct Window {
     place: u64,
     bytes: Buffer,
+    /// So much is read at once, if there is so much.
+    least: u64,
+    /// It is what somebody remembers, and may be wrong.
+    is_recalled: bool,
 }
 
 impl Window {
+    /// Takes what is remembered of a part of the journal.
+    fn recall(&mut self, places: Range<u64>, recall: Recall<'_>) {
+        self.place = places.start;
+        let len = (places.end - places.start).min(HOME_WINDOW);
+        self.bytes.set_len(len as usize);
+        self.is_recalled = recall(places.start, self.bytes.bytes_mut());
+        if !self.is_recalled {
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.set_len(0);
+        self.is_recalled = false;
+    }
+
+    /// A part of the journal, if it is here.
+    fn get(&self, place: u64, len: u64) -> Option<&[u8]> {
+        let start = usize::try_from(place.checked_sub(self.place)?).ok()?;
+        self.bytes.bytes().get(start..start + len as usize)
+    }
+
     fn has(&self, place: u64, len: u64) -> bool {
         let end = self.place + self.bytes.bytes().len() as u64;
         place >= self.place && place + len <= end

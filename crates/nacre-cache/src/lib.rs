@@ -32,5 +32,5 @@ pub use buffer::Buffer;
 pub use disk::{Disk, DiskFailed};
 pub use draft::Draft;
 pub use error::JournalError;
-pub use journal::{At, Journal, Piece, Position};
+pub use journal::{At, Journal, Piece, Position, Recall};
 pub use layout::{MIN_JOURNAL, RECORDS_AT};

@@ -209,6 +209,11 @@ fn draft(places: &[u64], len: u64, byte: u8) -> Draft {
     draft
 }
 
+/// What somebody remembers who remembers nothing.
+fn nothing(_place: u64, _to: &mut [u8]) -> bool {
+    false
+}
+
 fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError> {
     let mut draft = draft(&places(number), 700, number as u8);
     match journal.append(&mut draft) {
@@ -218,7 +223,7 @@ fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError
         }
         done => done?,
     }
-    journal.bring_home(draft.needed())
+    journal.bring_home(draft.needed(), &nothing)
 }
 
 /// Writes home what the next version will have, as if the order did not matter.
@@ -352,6 +357,59 @@ fn what_gathers_goes_home_with_its_record_and_a_checkpoint_reads_nothing() {
         journal.checkpoint().unwrap();
         assert_eq!(model.0.borrow().read == 0, kind.gathers);
         assert!(model.0.borrow().durable[..JOURNAL_AT as usize] == expected(2));
+    }
+}
+
+/// How what is remembered of records differs from them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Memory {
+    Right,
+    Nothing,
+    /// As long ago, all of it.
+    Old,
+    /// The newest record is missing.
+    Behind,
+    /// A byte of the newest record's contents.
+    Turned,
+    /// Of another pool.
+    Foreign,
+}
+
+impl Memory {
+    /// Changes what the disk has from `start` on, of which the newest record has the second half.
+    fn change(self, to: &mut [u8]) {
+        let half = to.len() / 2;
+        match self {
+            Self::Right | Self::Nothing => {}
+            Self::Old => to.fill(0),
+            Self::Behind => to[half..].fill(0),
+            Self::Turned => to[half + 200] ^= 1,
+            Self::Foreign => to.iter_mut().for_each(|byte| *byte ^= 0x20),
+        }
+    }
+}
+
+#[test]
+fn what_is_remembered_of_records_is_not_read_and_not_trusted() {
+    use Memory::{Behind, Foreign, Nothing, Old, Right, Turned};
+    for memory in [Right, Nothing, Old, Behind, Turned, Foreign] {
+        let model = Model::new(empty(), usize::MAX, Fault::None).of_kind(KINDS[2]);
+        let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        for number in 1..=2 {
+            let mut draft = draft(&places(number), 700, number as u8);
+            journal.append(&mut draft).unwrap();
+        }
+        let recall = |place: u64, to: &mut [u8]| {
+            let at = (JOURNAL_AT + place) as usize;
+            to.copy_from_slice(&model.0.borrow().view()[at..at + to.len()]);
+            memory.change(to);
+            memory != Nothing
+        };
+        model.0.borrow_mut().read = 0;
+        journal.bring_home(4096, &recall).unwrap();
+        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
+        assert!(home, "{memory:?}");
+        assert_eq!(model.0.borrow().read == 0, memory == Right, "{memory:?}");
     }
 }
 
@@ -560,7 +618,7 @@ fn work_on_twins(twins: &Twins<'_>, wrong: Wrong) -> (u64, bool) {
             }
             done => done,
         };
-        if append().is_err() || journal.bring_home(draft.needed()).is_err() {
+        if append().is_err() || journal.bring_home(draft.needed(), &nothing).is_err() {
             return (number - 1, true);
         }
     }

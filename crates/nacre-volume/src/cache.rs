@@ -1,10 +1,11 @@
 //! A disk with a journal, behind an image.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nacre_cache::{Buffer, Journal, JournalError};
+use nacre_cache::{Buffer, Disk, Journal, JournalError};
 use nacre_media::{Device, DeviceKind, Image, ImageKey};
 use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
@@ -211,6 +212,23 @@ impl Cache {
             legs.agree((pool.0, self.at, self.len))?;
         }
         Journal::open(&self.disk, pool.0, self.at, self.len)
+    }
+
+    /// Remembers a record that was written to a place of the journal, if it goes home before a
+    /// checkpoint.
+    pub fn keep(&self, image: &Image, place: u64, record: &[u8]) {
+        if (&self.disk).gathers().is_some() {
+            image.keep_record(self.journal(), place, record);
+        }
+    }
+
+    /// What is remembered of a place of the journal, for [`Journal::bring_home`].
+    pub fn recall(&self, image: &Image, place: u64, to: &mut [u8]) -> bool {
+        image.recall_records(self.journal(), place, to)
+    }
+
+    fn journal(&self) -> Range<u64> {
+        self.at..self.at + self.len
     }
 
     /// Processes share from now on what the disks behind an image are. The caller is `alone`, or

@@ -495,6 +495,8 @@ impl Volume {
             other => other?,
         }
         set_position(image, journal.position());
+        let place = journal.position().end - draft.needed();
+        cache.keep(image, place, draft.record());
         let bytes = before.saturating_sub(journal.room());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         image.word(ImageWord::Commits, 0).fetch_add(1, SeqCst);
@@ -502,7 +504,7 @@ impl Volume {
         let now = now.map_or(0, |now| now.as_secs());
         image.word(ImageWord::Time, 0).store(now, SeqCst);
         // The record is durable, whatever becomes of this: else a checkpoint does it.
-        let _ = journal.bring_home(draft.needed());
+        let _ = journal.bring_home(draft.needed(), &|place, to| cache.recall(image, place, to));
         Ok(journal.position().home)
     }
 

@@ -17,6 +17,7 @@ mod load;
 mod news;
 #[cfg(test)]
 mod news_tests;
+mod records;
 #[cfg(test)]
 mod tests;
 mod windows;
