@@ -28,6 +28,7 @@
 //! makes every later fence fail, and [`Media::health`] after a read; the process lives on.
 
 mod address_range;
+mod aio;
 mod arch;
 mod checked_range;
 mod checked_slice;
@@ -57,6 +58,7 @@ mod user;
 pub mod write_back;
 
 pub use address_range::{AddressRange, RANGE_ALIGNMENT};
+pub use aio::no_asynchronous_calls;
 pub use arch::{crc32c_append, thread_address};
 pub use checked_range::CheckedRange;
 pub use checked_slice::CheckedSlice;

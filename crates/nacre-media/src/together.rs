@@ -1,14 +1,11 @@
 //! Calls on several files at the same time.
-//!
-//! The kernel does them asynchronously, so no thread is needed: programs that these libraries are
-//! loaded into may not expect any.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard};
+use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 
-use libc::{c_long, syscall};
 use rustix::io::Errno;
+
+use crate::aio::{Context, MOST, Request};
 
 /// A call that may take long.
 #[derive(Clone, Copy, Debug)]
@@ -19,61 +16,13 @@ pub enum FileCall<'c> {
     Sync(BorrowedFd<'c>),
 }
 
-/// As the kernel knows a call.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Request {
-    data: u64,
-    key_and_flags: u64,
-    operation: u16,
-    priority: i16,
-    fd: u32,
-    buffer: u64,
-    len: u64,
-    at: i64,
-    reserved: u64,
-    flags: u32,
-    event_fd: u32,
-}
-
-/// What became of one.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Done {
-    data: u64,
-    request: u64,
-    result: i64,
-    more: i64,
-}
-
-const WRITE: u16 = 1;
-const SYNC: u16 = 3;
-/// The most calls at a time.
-const MOST: usize = 8;
-
-/// The context of this process; 0: none yet.
-static CONTEXT: Mutex<u64> = Mutex::new(0);
+static CONTEXT: Mutex<Context> = Mutex::new(Context::new());
 
 impl FileCall<'_> {
-    fn request(&self, number: usize) -> Request {
-        let request = Request {
-            data: number as u64,
-            ..Request::default()
-        };
-        match self {
-            FileCall::Write(fd, at, bytes) => Request {
-                operation: WRITE,
-                fd: fd.as_raw_fd() as u32,
-                buffer: bytes.as_ptr().expose_provenance() as u64,
-                len: bytes.len() as u64,
-                at: *at as i64,
-                ..request
-            },
-            FileCall::Sync(fd) => Request {
-                operation: SYNC,
-                fd: fd.as_raw_fd() as u32,
-                ..request
-            },
+    fn request(&self) -> Request {
+        match *self {
+            FileCall::Write(fd, at, bytes) => Request::write(fd, at, bytes),
+            FileCall::Sync(fd) => Request::sync(fd),
         }
     }
 }
@@ -92,88 +41,17 @@ fn at_once(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
         && calls.len() > 1
     {
         let requests = calls.iter().enumerate();
-        let mut requests: Vec<Request> = requests.map(|(at, call)| call.request(at)).collect();
-        let begun = submit(&mut context, &mut requests);
-        wait(*context, begun, &mut results);
+        let requests = requests.map(|(number, call)| call.request().numbered(number));
+        let mut requests: Vec<Request> = requests.collect();
+        // SAFETY: files and buffers are the caller's, who waits here.
+        let begun = unsafe { context.begin(&mut requests) };
+        let done = context.wait(begun, |number, result| results[number] = result_of(result));
+        if let Err(errno) = done {
+            // The kernel reads the caller's bytes, if it still does, and stores nothing.
+            results.fill(Some(Err(errno)));
+        }
     }
     results
-}
-
-fn answer(result: c_long) -> Result<usize, Errno> {
-    let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
-    usize::try_from(result).map_err(|_| failed())
-}
-
-/// Begins requests, the first ones; answers how many.
-fn submit(context: &mut MutexGuard<'_, u64>, requests: &mut [Request]) -> usize {
-    let mut pointers: Vec<*mut Request> = requests.iter_mut().map(|one| one as *mut _).collect();
-    for _ in 0..2 {
-        if **context == 0 && make(context).is_err() {
-            return 0;
-        }
-        // SAFETY: the requests live until `together` has waited for those that were begun, and so
-        // do the files and buffers that they name.
-        let begun = answer(unsafe {
-            syscall(
-                libc::SYS_io_submit,
-                **context,
-                pointers.len(),
-                pointers.as_mut_ptr(),
-            )
-        });
-        match begun {
-            // Perhaps it was made by the process that this one was forked from.
-            Err(Errno::INVAL) => drop_context(context),
-            begun => return begun.unwrap_or(0),
-        }
-    }
-    0
-}
-
-fn drop_context(context: &mut MutexGuard<'_, u64>) {
-    // SAFETY: the call takes a number; one that is no context of this process is refused.
-    unsafe { syscall(libc::SYS_io_destroy, **context) };
-    **context = 0;
-}
-
-fn make(context: &mut MutexGuard<'_, u64>) -> Result<(), Errno> {
-    let mut made = 0u64;
-    // SAFETY: the kernel stores a number to a word of this thread's.
-    answer(unsafe { syscall(libc::SYS_io_setup, MOST, &raw mut made) })?;
-    **context = made;
-    Ok(())
-}
-
-/// Waits for requests that were begun.
-fn wait(context: u64, mut begun: usize, results: &mut [Option<Result<usize, Errno>>]) {
-    let mut done = [Done::default(); MOST];
-    while begun > 0 {
-        let place = done.as_mut_ptr();
-        // SAFETY: the kernel stores at most as many results as there is room for.
-        let came = answer(unsafe {
-            syscall(
-                libc::SYS_io_getevents,
-                context,
-                1usize,
-                begun,
-                place,
-                null_mut::<u8>(),
-            )
-        });
-        let came = match came {
-            Ok(came) => came,
-            Err(Errno::INTR) => continue,
-            // The kernel reads the caller's bytes, if it still does, and stores nothing.
-            Err(errno) => {
-                results.fill(Some(Err(errno)));
-                return;
-            }
-        };
-        for one in &done[..came] {
-            results[one.data as usize] = result_of(one.result);
-        }
-        begun -= came;
-    }
 }
 
 /// What a call gave; `None` if the file cannot be used in this way.

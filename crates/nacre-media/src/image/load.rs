@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::{Errno, pwrite};
 
-use super::{CHUNK, DiskFds, EPOCHS, Image, Mapped, PAGE, REGION, REGION_LOCKS, STRIPES, units};
+use super::{CHUNK, DiskFds, EPOCHS, Image, Mapped, REGION, REGION_LOCKS, STRIPES, units};
 use crate::arch::thread_address;
 use crate::error::MediaFailed;
 use crate::fault::wait_for_room;
@@ -21,7 +21,7 @@ use crate::shared_mutex::SharedMutex;
 /// Readers that go on where they stopped are known by where that was; so many of a process are.
 const STREAMS: usize = 8;
 /// The most that is read ahead of one of them.
-const AHEAD_MAX: u64 = 1 << 20;
+pub(super) const AHEAD_MAX: u64 = 1 << 20;
 /// From so many bytes on units come by a buffer.
 const BY_BUFFER: u64 = CHUNK;
 /// At most this part of the room is read ahead.
@@ -55,7 +55,7 @@ impl Streams {
             None => len,
         };
         let whole_regions = (start + wish) / REGION * REGION;
-        let behind = match whole_regions > start + len {
+        let behind = match whole_regions >= start + len {
             true => whole_regions,
             false => start + wish,
         };
@@ -297,28 +297,15 @@ impl Image {
         done.map_err(|_| io::Error::from(Errno::IO))
     }
 
-    /// Reads a range of the disk to memory that is kept, and writes that to its place. So the
-    /// kernel need not clear fresh memory before: a quarter of the processor's time for much at
-    /// once (D69).
+    /// Reads a range of the disk to memory of this process, and writes that to its place.
     fn fetch_by_buffer(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
-        let busy = || io::Error::from(Errno::AGAIN);
-        let direct = disk.direct.ok_or_else(busy)?;
-        let (at, len) = (range.start, (range.end - range.start) as usize);
-        // Not waited for: it may have been held when this process was forked.
-        let mut kept = self.buffer.try_lock().map_err(|_| busy())?;
-        let skip = kept.as_ptr().align_offset(PAGE as usize);
-        if kept.len() < skip + len {
-            *kept = vec![0; AHEAD_MAX.max(len as u64) as usize + PAGE as usize];
-        }
-        let skip = kept.as_ptr().align_offset(PAGE as usize);
-        let bytes = &mut kept[skip..skip + len];
-        let all = |done: Result<usize, Errno>| match done {
-            Ok(done) if done == len => Ok(()),
-            Ok(_) => Err(busy()),
-            Err(errno) => Err(errno.into()),
-        };
-        all(pread(direct, &mut *bytes, at - disk.back))?;
-        all(pwrite(&self.file, bytes, at))
+        let direct = disk.direct.ok_or(Errno::AGAIN)?;
+        self.fetch_by_memory((direct, disk.back), range, |bytes| {
+            match pwrite(&self.file, bytes, range.start)? {
+                done if done == bytes.len() => Ok(()),
+                _ => Err(Errno::AGAIN.into()),
+            }
+        })
     }
 
     /// Reads a range of the disk to its place, past the page cache if that can be.
@@ -445,6 +432,17 @@ mod tests {
         let small = 3 * CHUNK;
         assert_eq!(streams.ahead(at, 4096, small), small);
         assert_eq!(streams.ahead(at + small, 4096, small), small);
+    }
+
+    #[test]
+    fn who_asks_for_the_end_of_a_region_goes_on_with_whole_ones() {
+        let streams = Streams::default();
+        let mut at = REGION;
+        for _ in 0..40 {
+            at += streams.ahead(at, CHUNK, u64::MAX);
+        }
+        assert_eq!(at % REGION, 0);
+        assert_eq!(streams.ahead(at, CHUNK, u64::MAX), AHEAD_MAX);
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! Every store is made between [`Committer::enter`] and [`Committer::leave`]. A version is taken
 //! while nobody is in between, so it is what the memory held at one moment (D40).
 
+mod ahead;
+#[cfg(test)]
+mod ahead_tests;
 mod bits;
 mod evict;
 mod home;
@@ -38,6 +41,7 @@ use crate::error::MediaFailed;
 use crate::fault::SharedRange;
 use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
+use ahead::Fetched;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
 pub use legs::{DiskFds, DiskLegs, SharedLegs};
@@ -232,7 +236,7 @@ pub struct Image {
     /// Reads the disk past the page cache.
     direct: Option<Arc<OwnedFd>>,
     /// Where much at once is read to first.
-    buffer: Mutex<Vec<u8>>,
+    fetched: Mutex<Fetched>,
     /// The device, where it is memory that is mapped.
     mapped: Option<Arc<dyn Mapped>>,
     /// The disks, where there are several.
@@ -371,7 +375,7 @@ impl Image {
             freed: both(plan.freed),
             windows: plan.windows.map(both).map(Sets::new).into(),
             direct: None,
-            buffer: Mutex::default(),
+            fetched: Mutex::default(),
             mapped: None,
             legs: None,
             drops: false,

@@ -1,6 +1,7 @@
 //! Races of eviction, each forced at the one place where it could do harm.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -98,25 +99,28 @@ pub(super) fn byte_of(unit: u64) -> u8 {
 
 /// An image of a disk whose units hold their numbers.
 pub(super) fn stage() -> Stage {
-    let bytes: Vec<u8> = (0..SIZE).map(|at| byte_of(at / UNIT_SIZE)).collect();
+    stage_of(SIZE, None)
+}
+
+/// The same of so many bytes, read past the page cache by the second one.
+pub(super) fn stage_of(len: u64, direct: Option<fn(&Path) -> OwnedFd>) -> Stage {
+    let bytes: Vec<u8> = (0..len).map(|at| byte_of(at / UNIT_SIZE)).collect();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let disk = Arc::new(Device::open(file.path(), Access::ReadWrite).unwrap());
+    let direct = direct.map(|open| Arc::new(open(file.path())));
     let memory: OwnedFd = memfd_create("image", MemfdFlags::CLOEXEC).unwrap();
     let key = ImageKey {
         pool: [1; 16],
         device: (2, 3),
-        len: SIZE,
+        len,
     };
     let mut image = Image::create(memory, &disk, key).unwrap();
-    let place = AddressRange::reserve(SIZE).unwrap();
-    let window = Window {
-        start: 0,
-        len: SIZE,
-    };
+    let place = AddressRange::reserve(len).unwrap();
+    let window = Window { start: 0, len };
     map_image(image.fd(), window, &place).unwrap();
-    image.use_window(0..SIZE, place.start());
-    image.allow_drops(None);
+    image.use_window(0..len, place.start());
+    image.allow_drops(direct);
     let image = Arc::new(image);
     let jester = Arc::new(Jester::default());
     *jester.image.lock().unwrap() = Arc::downgrade(&image);

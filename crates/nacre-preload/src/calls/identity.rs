@@ -46,6 +46,7 @@ fn restrict(c: &mut Call<'_>) -> Verdict {
 
 /// Nor may we ask any more whose an open file is.
 fn confine(c: &mut Call<'_>) -> Verdict {
+    nacre_media::no_asynchronous_calls();
     for fd in descriptors::open() {
         c.vfs().ours(fd);
     }

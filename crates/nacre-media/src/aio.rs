@@ -1,0 +1,183 @@
+//! The kernel's asynchronous I/O.
+//!
+//! No thread is needed for it: programs that these libraries are loaded into may not expect any.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{c_long, syscall};
+use rustix::io::Errno;
+use rustix::process::getpid;
+
+/// A call, as the kernel knows it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Request {
+    data: u64,
+    key_and_flags: u64,
+    operation: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    len: u64,
+    at: i64,
+    reserved: u64,
+    flags: u32,
+    event_fd: u32,
+}
+
+/// What became of one.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Done {
+    data: u64,
+    request: u64,
+    result: i64,
+    more: i64,
+}
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const SYNC: u16 = 3;
+/// The most calls at a time.
+pub(crate) const MOST: usize = 8;
+
+/// This process may make no calls that it did not make before.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process makes no asynchronous calls: whoever confines it may not know them.
+pub fn no_asynchronous_calls() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
+impl Request {
+    /// Reads so many bytes of a place of a file to memory, which stays until the call is done.
+    pub fn read(fd: BorrowedFd<'_>, at: u64, to: *mut u8, len: usize) -> Self {
+        Self::of(READ, fd, at, to, len)
+    }
+
+    /// Writes bytes to a place of a file.
+    pub fn write(fd: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Self {
+        Self::of(WRITE, fd, at, bytes.as_ptr(), bytes.len())
+    }
+
+    /// Syncs a file.
+    pub fn sync(fd: BorrowedFd<'_>) -> Self {
+        Self {
+            operation: SYNC,
+            fd: fd.as_raw_fd() as u32,
+            ..Self::default()
+        }
+    }
+
+    fn of(operation: u16, fd: BorrowedFd<'_>, at: u64, memory: *const u8, len: usize) -> Self {
+        Self {
+            operation,
+            fd: fd.as_raw_fd() as u32,
+            buffer: memory.expose_provenance() as u64,
+            len: len as u64,
+            at: at as i64,
+            ..Self::default()
+        }
+    }
+
+    /// Which of several it is.
+    pub fn numbered(self, number: usize) -> Self {
+        Self {
+            data: number as u64,
+            ..self
+        }
+    }
+}
+
+/// Where the kernel keeps the calls of one process.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// 0: none yet.
+    number: u64,
+    /// The process that made it. To another one the number means nothing, or something else.
+    owner: i32,
+}
+
+impl Context {
+    pub const fn new() -> Self {
+        Self {
+            number: 0,
+            owner: 0,
+        }
+    }
+
+    /// Whether this process has made it.
+    pub fn is_ours(&self) -> bool {
+        self.number != 0 && self.owner == getpid().as_raw_nonzero().get()
+    }
+
+    /// Begins calls, the first ones; answers how many.
+    ///
+    /// # Safety
+    ///
+    /// What they name stays until [`Context::wait`] has told of those that were begun, or the
+    /// process has ended.
+    pub unsafe fn begin(&mut self, requests: &mut [Request]) -> usize {
+        if CONFINED.load(Ordering::Relaxed) || (!self.is_ours() && self.make().is_err()) {
+            return 0;
+        }
+        let each = requests.iter_mut();
+        let mut pointers: Vec<*mut Request> = each.map(|one| one as *mut _).collect();
+        let (count, first) = (pointers.len(), pointers.as_mut_ptr());
+        // SAFETY: the requests are read in the call; the rest is the caller's promise.
+        answer(unsafe { syscall(libc::SYS_io_submit, self.number, count, first) }).unwrap_or(0)
+    }
+
+    fn make(&mut self) -> Result<(), Errno> {
+        let mut made = 0u64;
+        // SAFETY: the kernel stores a number to a word of this thread's.
+        answer(unsafe { syscall(libc::SYS_io_setup, MOST, &raw mut made) })?;
+        (self.number, self.owner) = (made, getpid().as_raw_nonzero().get());
+        Ok(())
+    }
+
+    /// Waits for calls that were begun, and tells the number of each and what it gave. After an
+    /// error the kernel may still be at them.
+    pub fn wait(&self, mut begun: usize, mut done: impl FnMut(usize, i64)) -> Result<(), Errno> {
+        let mut found = [Done::default(); MOST];
+        while begun > 0 {
+            let (place, none) = (found.as_mut_ptr(), null_mut::<u8>());
+            // SAFETY: the kernel stores at most as many results as there is room for.
+            let came = answer(unsafe {
+                syscall(
+                    libc::SYS_io_getevents,
+                    self.number,
+                    1usize,
+                    begun.min(MOST),
+                    place,
+                    none,
+                )
+            });
+            let came = match came {
+                Err(Errno::INTR) => continue,
+                came => came?,
+            };
+            for one in &found[..came] {
+                done(one.data as usize, one.result);
+            }
+            begun -= came;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: the call takes a number, and returns when the kernel is done with its calls.
+            unsafe { syscall(libc::SYS_io_destroy, self.number) };
+        }
+    }
+}
+
+fn answer(result: c_long) -> Result<usize, Errno> {
+    let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+    usize::try_from(result).map_err(|_| failed())
+}
