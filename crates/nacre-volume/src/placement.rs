@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use nacre_types::{UNIT_SHIFT, UnitNo};
 
-use crate::layout::{STRIPE_MAX, STRIPE_MIN};
+use crate::disk::Own;
+use crate::layout::{DATA_START, STRIPE_MAX, STRIPE_MIN};
 
 /// How much of a file lies on one device before the next device's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,6 +90,8 @@ impl FromStr for Stripe {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     stripe: u64,
+    /// The units before the first device's, which all devices hold (D80).
+    common: u64,
     /// The unit behind each device's last one; rising.
     ends: Vec<u64>,
 }
@@ -102,8 +105,25 @@ impl Placement {
         let units = stripe.bytes() >> UNIT_SHIFT;
         (units > 0 && ends.len() > 1).then(|| Placement {
             stripe: units,
+            common: 0,
             ends: ends.map(|end| end >> UNIT_SHIFT).collect(),
         })
+    }
+
+    /// Of disks that hold a common part, and each the rest of the data.
+    pub(crate) fn of_own(stripe: Stripe, own: &Own) -> Option<Placement> {
+        let units = |at: u64| at - DATA_START;
+        let ends = own.parts().iter().map(|part| units(part.end));
+        Some(Placement {
+            common: units(own.common_end()) >> UNIT_SHIFT,
+            ..Self::of(stripe, ends)?
+        })
+    }
+
+    /// Units that all devices hold, the first ones; 0: none.
+    #[inline]
+    pub fn common(&self) -> u64 {
+        self.common
     }
 
     /// How many units lie side by side on a device; a power of two up to 512. Stripes begin at
@@ -122,7 +142,9 @@ impl Placement {
     /// The units of a device.
     #[inline]
     pub fn units(&self, device: usize) -> Range<u64> {
-        let start = device.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = device
+            .checked_sub(1)
+            .map_or(self.common, |before| self.ends[before]);
         start..self.ends[device]
     }
 
@@ -176,6 +198,7 @@ mod tests {
     fn each_unit_has_the_device_whose_range_holds_it() {
         let placement = Placement {
             stripe: 512,
+            common: 0,
             ends: vec![1024, 4096, 5120],
         };
         assert_eq!(placement.units(0), 0..1024);

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
 use super::one::{One, at_once};
+use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
 use crate::layout::DATA_START;
@@ -73,6 +74,8 @@ pub(crate) struct LegsDisk {
     spans: Spans,
     labels: Labels,
     writable: bool,
+    /// What each holds alone; `None`: they hold the same.
+    alone: Option<Own>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -170,9 +173,10 @@ impl LegsDisk {
             own: AtomicU64::new(Word::of(table.sequence, 0).0),
             shared: OnceLock::new(),
             own_settled: AtomicU64::new(0),
-            spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.devices[0].data),
+            spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.common_len()),
             labels,
             writable,
+            alone: Own::of(table),
         }
     }
 
@@ -211,10 +215,23 @@ impl LegsDisk {
         shared.states().fetch_max(joined.0, SeqCst);
         // A second one is refused: the first goes on.
         let _ = self.shared.set(shared);
-        match self.writable {
-            true => self.lose_missing(),
-            false => Ok(()),
+        if !self.writable {
+            return Ok(());
         }
+        let missing = self.missing()?;
+        self.lose_missing()?;
+        // Others may have written to it what is not durable there (T5).
+        let mut lacking = missing
+            .into_iter()
+            .filter(|_| !alone && self.alone.is_some());
+        lacking.try_for_each(|index| self.pass_over(index))
+    }
+
+    /// Places in the table of disks that are to be stored to, and are not there.
+    fn missing(&self) -> Result<Vec<usize>, DiskFailed> {
+        let (view, word) = self.view()?;
+        let missing = view.stored_to(word).filter(|seat| seat.leg.is_none());
+        Ok(missing.map(|seat| seat.index).collect())
     }
 
     /// The labels know those that are not there, on return.
@@ -490,6 +507,111 @@ impl LegsDisk {
         }
     }
 
+    /// What each disk holds alone, if they do not hold the same.
+    pub fn own(&self) -> Option<&Own> {
+        self.alone.as_ref()
+    }
+
+    /// The parts of the logical disk that are on disks which are lost.
+    pub fn lost_parts(&self) -> Vec<Range<u64>> {
+        let parts = self
+            .alone
+            .iter()
+            .flat_map(|own| own.parts().iter().enumerate());
+        let lost = parts.filter(|(owner, _)| self.owner(*owner).is_none());
+        lost.map(|(_, part)| part.clone()).collect()
+    }
+
+    /// The place of a disk in the table.
+    pub fn index_of(&self, uuid: Uuid) -> Option<usize> {
+        Some(self.first.last().seat(uuid)?.index)
+    }
+
+    /// The disk at a place of the table, if it is there and not lost.
+    fn owner(&self, index: usize) -> Option<&Seat> {
+        let (view, word) = self.view().ok()?;
+        let seat = view.stored_to(word).find(|seat| seat.index == index);
+        seat.filter(|seat| seat.leg.is_some())
+    }
+
+    /// Does something to the one disk that has a place. One that fails is lost; what was for one
+    /// that is lost is passed over (T5).
+    fn on_owner(
+        &self,
+        index: usize,
+        work: impl FnOnce(One<'_>) -> Result<(), DiskFailed>,
+    ) -> Result<(), DiskFailed> {
+        self.settle_labels()?;
+        let Some(seat) = self.owner(index) else {
+            return self.pass_over(index);
+        };
+        let done = seat
+            .one()
+            .map_or_else(|| Err(failed("it is not there")), work);
+        if done.is_err() {
+            self.lose(seat.uuid);
+            self.settle_labels()?;
+        }
+        done
+    }
+
+    /// The labels say durably that a disk lacks something, on return (T5).
+    fn pass_over(&self, index: usize) -> Result<(), DiskFailed> {
+        let is_known = |table: &LabelInfo| table.devices[index].state == Some(LegState::Failed);
+        let (view, _) = self.view()?;
+        if view.seats[index].state == LegState::Failed || !site::step() {
+            return Ok(());
+        }
+        self.changing_labels(|| {
+            let mut table = self.newest(view.sequence)?;
+            match is_known(&table) {
+                true => Ok(()),
+                false => {
+                    table.devices[index].state = Some(LegState::Failed);
+                    self.write_table(table, 0)
+                }
+            }
+        })
+    }
+
+    /// Does something with each piece of a range: to all disks, or to the one that has it.
+    fn by_piece(
+        &self,
+        (at, len): (u64, usize),
+        mut on_all: impl FnMut(u64, Range<usize>) -> Result<(), DiskFailed>,
+        on_one: impl Fn(One<'_>, u64, Range<usize>) -> Result<(), DiskFailed>,
+    ) -> Result<(), DiskFailed> {
+        let Some(own) = &self.alone else {
+            return on_all(at, 0..len);
+        };
+        for Piece { owner, at, piece } in own.pieces(at, len)? {
+            match owner {
+                None => on_all(at, piece)?,
+                Some(owner) => self.on_owner(owner, |one| on_one(one, at, piece.clone()))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// As `each`, for hints about a range.
+    fn each_of(&self, range: Range<u64>, work: impl Fn(&FileDisk, Range<u64>)) {
+        let Some(own) = &self.alone else {
+            return self.each(|file| work(file, range.clone()));
+        };
+        let pieces = own.pieces(range.start, (range.end - range.start) as usize);
+        for Piece { owner, at, piece } in pieces.into_iter().flatten() {
+            let there = at..at + piece.len() as u64;
+            match owner {
+                None => self.each(|file| work(file, there.clone())),
+                Some(owner) => {
+                    let leg = self.owner(owner).and_then(|seat| seat.leg.as_ref());
+                    leg.into_iter()
+                        .for_each(|leg| work(&leg.file, there.clone()));
+                }
+            }
+        }
+    }
+
     /// Devices that are written now, each with what it is.
     pub fn devices(&self) -> Vec<(LegState, Arc<Leg>)> {
         let Ok((view, word)) = self.view() else {
@@ -565,6 +687,16 @@ impl Leg {
 
 impl DiskLegs for LegsDisk {
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
+        let found = self.alone.as_ref().and_then(|own| own.find(at));
+        if let Some((Some(owner), back, _)) = found {
+            let leg = self.owner(owner).and_then(|seat| seat.leg.as_ref());
+            let leg = leg.ok_or(Errno::IO)?;
+            return read(DiskFds {
+                plain: leg.device.fd(),
+                direct: leg.file.through(),
+                back,
+            });
+        }
         let fds = |leg: &Leg| {
             read(DiskFds {
                 plain: leg.device.fd(),
@@ -575,26 +707,59 @@ impl DiskLegs for LegsDisk {
         let is_its = |error: &io::Error| !is_of_memory(error);
         self.read_one(at, |why| io::Error::other(why.0), fds, is_its)
     }
+
+    fn has_place(&self, at: u64) -> bool {
+        let found = self.alone.as_ref().and_then(|own| own.find(at));
+        match found {
+            Some((Some(owner), _, _)) => self.owner(owner).is_some(),
+            _ => true,
+        }
+    }
 }
 
 impl Disk for LegsDisk {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)
+        let Some(own) = &self.alone else {
+            return self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true);
+        };
+        for Piece { owner, at, piece } in own.pieces(at, to.len())? {
+            let to = &mut to[piece];
+            match owner {
+                None => self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)?,
+                Some(owner) => {
+                    let seat = self.owner(owner).and_then(Seat::one);
+                    seat.ok_or_else(|| failed("the disk is lost"))?
+                        .read(at, to)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         self.break_seals(at..at + bytes.len() as u64)?;
-        self.on_all(|disk| disk.write(at, bytes))
+        self.by_piece(
+            (at, bytes.len()),
+            |at, piece| self.on_all(|disk| disk.write(at, &bytes[piece.clone()])),
+            |disk, at, piece| disk.write(at, &bytes[piece]),
+        )
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         self.break_seals(at..at + bytes.len() as u64)?;
-        with_aligned(bytes, |bytes| {
-            self.on_all_at_once(
-                |file| file.call_through(at, bytes),
-                |disk| disk.write_through(at, bytes),
-            )
-        })
+        let through = |at: u64, bytes: &[u8]| {
+            with_aligned(bytes, |bytes| {
+                self.on_all_at_once(
+                    |file| file.call_through(at, bytes),
+                    |disk| disk.write_through(at, bytes),
+                )
+            })
+        };
+        self.by_piece(
+            (at, bytes.len()),
+            |at, piece| through(at, &bytes[piece]),
+            |disk, at, piece| disk.write_through(at, &bytes[piece]),
+        )
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
@@ -604,7 +769,27 @@ impl Disk for LegsDisk {
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
         let begin = |range: &Range<u64>| self.begin_writing(range.clone());
         ranges.iter().for_each(begin);
-        self.on_all(|disk| disk.settle(ranges))
+        let Some(own) = &self.alone else {
+            return self.on_all(|disk| disk.settle(ranges));
+        };
+        let (mut common, mut alone) = (Vec::new(), vec![Vec::new(); own.parts().len()]);
+        for range in ranges {
+            for Piece { owner, at, piece } in
+                own.pieces(range.start, (range.end - range.start) as usize)?
+            {
+                let places = owner.map_or(&mut common, |owner| &mut alone[owner]);
+                places.push(at..at + piece.len() as u64);
+            }
+        }
+        for (owner, ranges) in alone.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+            if site::step() {
+                self.on_owner(owner, |disk| disk.settle(ranges))?;
+            }
+        }
+        match common.is_empty() {
+            true => Ok(()),
+            false => self.on_all(|disk| disk.settle(&common)),
+        }
     }
 
     fn gathers(&self) -> Option<u64> {
@@ -617,15 +802,17 @@ impl Disk for LegsDisk {
     fn expect(&self, range: Range<u64>) {
         // All at once; what fails is found out again by the write.
         let _ = self.remove_seals(range.clone());
-        self.each(|file| file.expect(range.clone()));
+        self.each_of(range, |file, there| file.expect(there));
     }
 
     fn begin_writing(&self, range: Range<u64>) {
-        self.each(|file| file.begin_writing(range.clone()));
+        self.each_of(range, |file, there| file.begin_writing(there));
     }
 
     fn forget(&self, at: u64, len: u64) {
-        self.each(|file| file.forget(at, len));
+        self.each_of(at..at + len, |file, there| {
+            file.forget(there.start, there.end - there.start);
+        });
     }
 }
 
