@@ -110,6 +110,12 @@ impl Volume {
         lost.into_iter().flatten().map(units).collect()
     }
 
+    /// Whether a place was on a disk that is lost, and nowhere else.
+    pub fn is_lost(&self, at: VolumeOffset) -> bool {
+        let legs = self.legs();
+        legs.is_some_and(|legs| !legs.holds(DATA_START + at.0))
+    }
+
     /// All disks, by the labels in force.
     pub(crate) fn disk_copies(&self, legs: &LegsDisk) -> Result<Vec<CopyInfo>, VolumeError> {
         let table = legs.table().map_err(|why| self.disk_failed(why))?;

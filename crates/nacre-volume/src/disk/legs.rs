@@ -522,6 +522,14 @@ impl LegsDisk {
         lost.map(|(_, part)| part.clone()).collect()
     }
 
+    /// Whether a disk is there that has a place.
+    pub fn holds(&self, at: u64) -> bool {
+        match self.alone.as_ref().and_then(|own| own.find(at)) {
+            Some((Some(owner), _, _)) => self.owner(owner).is_some(),
+            _ => true,
+        }
+    }
+
     /// The place of a disk in the table.
     pub fn index_of(&self, uuid: Uuid) -> Option<usize> {
         Some(self.first.last().seat(uuid)?.index)
@@ -709,11 +717,7 @@ impl DiskLegs for LegsDisk {
     }
 
     fn has_place(&self, at: u64) -> bool {
-        let found = self.alone.as_ref().and_then(|own| own.find(at));
-        match found {
-            Some((Some(owner), _, _)) => self.owner(owner).is_some(),
-            _ => true,
-        }
+        self.holds(at)
     }
 }
 
