@@ -142,7 +142,12 @@ struct Chooser<'b> {
 impl Chooser<'_> {
     fn choose(&mut self, run: PageRun) -> Fate {
         let (unit, stripe) = (run.entry.unit(), self.placement.stripe());
-        if let Some(stays) = self.placement.common().checked_sub(unit.0).filter(|&it| it > 0) {
+        if let Some(stays) = self
+            .placement
+            .common()
+            .checked_sub(unit.0)
+            .filter(|&it| it > 0)
+        {
             return Fate::Stays(run.count.min(stays));
         }
         let count = run.count.min(stripe - unit.0 % stripe);

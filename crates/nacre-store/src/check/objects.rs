@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use nacre_types::{ObjectId, UNIT_SIZE, VolumeOffset};
 
-use super::{Check, Lost};
 use super::links::{is_directory, kind_of};
+use super::{Check, Lost};
 use crate::block_map::layout::MapWord;
 use crate::data::map::{Map, Met, PartsMap};
 use crate::error::StoreError;
@@ -84,7 +84,10 @@ impl Check<'_> {
             Met::Page(page, entry) => {
                 self.report.counts.data_units += 1;
                 self.report.counts.beyond_eof += u64::from(page >= pages && entry.is_written());
-                if entry.is_written() && page < pages && self.store.allocator().is_lost(entry.unit()) {
+                if entry.is_written()
+                    && page < pages
+                    && self.store.allocator().is_lost(entry.unit())
+                {
                     self.note_lost(id, page);
                 }
                 self.units.claim(entry);
