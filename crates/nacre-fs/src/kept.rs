@@ -42,7 +42,12 @@ impl Fs {
         }
         match self.store.move_kept(node.object(), kept) {
             Err(error) if kept => {
-                self.mark_kept(node, before.flags & FLAG_KEPT != 0, |_| Ok(()))?;
+                let was_kept = before.flags & FLAG_KEPT != 0;
+                self.mark_kept(node, was_kept, |_| Ok(()))?;
+                if !was_kept {
+                    // What has moved already goes back, if it can.
+                    let _ = self.store.move_kept(node.object(), false);
+                }
                 Err(error.into())
             }
             // What cannot move keeps its copies.

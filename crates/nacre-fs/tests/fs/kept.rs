@@ -329,8 +329,10 @@ fn what_has_no_room_is_refused_and_nothing_has_changed() {
         write(&fs, node, number << 20, piece);
         fs.store().commit_now().unwrap();
     }
+    let before = fs.store().statfs();
     assert!(matches!(set(&fs, node, b"2"), Err(FsError::NoSpace)));
     assert!(get(&fs, node).is_err());
+    assert_eq!(fs.store().statfs(), before);
     assert!(read(&fs, node, 0, wanted.len()) == wanted);
     // The one part is full, the other is not.
     let kept = file(&fs, fs.root(), "kept");
