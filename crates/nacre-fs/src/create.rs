@@ -299,8 +299,8 @@ impl Fs {
         self.commit_new(tx, object, new.pinned)
     }
 
-    /// What a new inode has of the directory's default access control list, and whether its contents
-    /// are on all disks like those of the directory.
+    /// What a new inode has of the directory's default access control list, and whether its
+    /// contents are on all disks as those of the directory.
     #[inline(always)]
     fn inherited_from(
         &self,

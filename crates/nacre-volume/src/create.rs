@@ -87,12 +87,7 @@ impl Volume {
             return Err(VolumeError::TooManyDevices(devices.len()));
         }
         let has_copies = options.copies > 1;
-        if has_copies && (options.copies != devices.len() || options.copies > MOST_LEGS) {
-            return Err(VolumeError::NotAsManyDevices {
-                copies: options.copies,
-                devices: devices.len(),
-            });
-        }
+        refuse_other_numbers(options.copies, devices.len())?;
         let front = devices.len().saturating_sub(options.behind);
         if front == 0 || options.behind > 0 && has_copies {
             return Err(VolumeError::Behind {
@@ -150,6 +145,14 @@ impl Volume {
         }
         taken.keep();
         Ok(volume)
+    }
+}
+
+/// Copies need as many devices.
+fn refuse_other_numbers(copies: usize, devices: usize) -> Result<(), VolumeError> {
+    match copies > 1 && (copies != devices || copies > MOST_LEGS) {
+        true => Err(VolumeError::NotAsManyDevices { copies, devices }),
+        false => Ok(()),
     }
 }
 

@@ -860,7 +860,7 @@ mod tests {
             panic!("it is refused");
         };
         assert_eq!(*read, copies);
-        assert_eq!(read.volume_len(), 3 * room - (2 * 12 << 20) - (12 << 20));
+        assert_eq!(read.volume_len(), 3 * room - (36 << 20));
         let changes: [fn(&mut RawLabel); 6] = [
             |raw| raw.common = U64::new(0),
             |raw| raw.common = U64::new(4096),

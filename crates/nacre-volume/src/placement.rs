@@ -6,8 +6,7 @@ use std::str::FromStr;
 
 use nacre_types::{UNIT_SHIFT, UnitNo};
 
-use crate::disk::Own;
-use crate::layout::{DATA_START, STRIPE_MAX, STRIPE_MIN};
+use crate::layout::{STRIPE_MAX, STRIPE_MIN};
 
 /// How much of a file lies on one device before the next device's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -110,12 +109,14 @@ impl Placement {
         })
     }
 
-    /// Of disks that hold a common part, and each the rest of the data.
-    pub(crate) fn of_own(stripe: Stripe, own: &Own) -> Option<Placement> {
-        let units = |at: u64| at - DATA_START;
-        let ends = own.parts().iter().map(|part| units(part.end));
+    /// As [`Placement::of`], behind so many bytes that all devices hold.
+    pub(crate) fn behind(
+        common: u64,
+        stripe: Stripe,
+        ends: impl ExactSizeIterator<Item = u64>,
+    ) -> Option<Placement> {
         Some(Placement {
-            common: units(own.common_end()) >> UNIT_SHIFT,
+            common: common >> UNIT_SHIFT,
             ..Self::of(stripe, ends)?
         })
     }

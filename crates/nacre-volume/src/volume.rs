@@ -170,7 +170,10 @@ impl Volume {
             .collect();
         let parts = cache.as_ref().and_then(|cache| cache.disk.parts());
         let own = cache.as_ref().and_then(|cache| cache.disk.legs()?.own());
-        let own = own.and_then(|own| Placement::of_own(stripe, own));
+        let own = own.and_then(|own| {
+            let ends = own.parts().iter().map(|part| part.end - DATA_START);
+            Placement::behind(own.common_end() - DATA_START, stripe, ends)
+        });
         let placement = match (parts, segments.iter().filter(is_real).count()) {
             (Some(parts), _) => Placement::of(stripe, parts.disks().iter().map(|it| it.range.end)),
             (None, 0 | 1) => own,

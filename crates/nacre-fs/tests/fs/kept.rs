@@ -419,7 +419,7 @@ fn a_disk_that_is_lost_while_it_is_used_takes_only_what_it_alone_held() {
         assert!(unreadable(&fs, node, &pattern(number, len_of(number))).is_empty());
     }
     go_on(&fs, plain, precious);
-    // A file that is written anew is whole.
+    // A file that is written again from its start is whole.
     let node = find(&fs, plain, "f11");
     fs.truncate(&root(), node, 0).unwrap();
     write(&fs, node, 0, &pattern(11, len_of(11)));

@@ -5,7 +5,7 @@
 //! handed out twice.
 
 mod behind;
-mod common;
+mod kept;
 mod spread;
 mod word;
 

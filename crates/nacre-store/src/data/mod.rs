@@ -46,7 +46,6 @@ pub use write::{WritePosition, WriteTicket};
 
 use crate::alloc::Run;
 use crate::block_map::{Leaf, PageRun, Translation};
-use crate::check::kind_of;
 use crate::data::map::Map;
 use crate::error::{Result, StoreError};
 use crate::layout::{
@@ -59,8 +58,9 @@ use crate::store::Store;
 /// The largest size of a file in bytes.
 pub const MAX_FILE_SIZE: u64 = CheckedWord::MAX;
 
-/// The type of a symbolic link, in the upper bits of a mode.
-const LINK: u8 = 10;
+/// The type bits of a mode, and those of a symbolic link.
+const TYPE_MASK: u32 = 0o170_000;
+const LINK: u32 = 0o120_000;
 
 /// How full a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl<'s> File<'s> {
     #[cold]
     fn is_kept(&self) -> bool {
         let word = |field| self.store.volume().load_u32(self.onode.add(field));
-        let is_link = kind_of(word(ONODE_MODE_AT)) == LINK;
+        let is_link = word(ONODE_MODE_AT) & TYPE_MASK == LINK;
         is_link || word(ONODE_FLAGS_AT) & FLAG_KEPT != 0
     }
 

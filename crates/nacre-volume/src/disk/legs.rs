@@ -44,22 +44,22 @@ pub(crate) struct Leg {
 
 /// A disk as labels tell it.
 #[derive(Debug)]
-struct Seat {
+pub(super) struct Seat {
     /// Its place in the table.
-    index: usize,
-    uuid: Uuid,
-    state: LegState,
+    pub(super) index: usize,
+    pub(super) uuid: Uuid,
+    pub(super) state: LegState,
     /// Something is there, but not what was.
     is_damaged: bool,
     /// `None`: it is not there.
-    leg: Option<Arc<Leg>>,
+    pub(super) leg: Option<Arc<Leg>>,
 }
 
 /// What the labels of one sequence number say. The next one comes behind.
 #[derive(Debug)]
-struct View {
-    sequence: u64,
-    seats: Vec<Seat>,
+pub(super) struct View {
+    pub(super) sequence: u64,
+    pub(super) seats: Vec<Seat>,
     next: OnceLock<Box<View>>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct LegsDisk {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Word(u64);
+pub(super) struct Word(u64);
 
 impl Word {
     fn of(sequence: u64, lost: u64) -> Self {
@@ -100,7 +100,7 @@ impl Word {
 }
 
 impl Seat {
-    fn one(&self) -> Option<One<'_>> {
+    pub(super) fn one(&self) -> Option<One<'_>> {
         Some(One(self.index, &self.leg.as_ref()?.file))
     }
 }
@@ -126,7 +126,7 @@ impl View {
     }
 
     /// The newest.
-    fn last(&self) -> &Self {
+    pub(super) fn last(&self) -> &Self {
         let mut view = self;
         while let Some(next) = view.next.get() {
             view = next;
@@ -134,12 +134,12 @@ impl View {
         view
     }
 
-    fn seat(&self, uuid: Uuid) -> Option<&Seat> {
+    pub(super) fn seat(&self, uuid: Uuid) -> Option<&Seat> {
         self.seats.iter().find(|seat| seat.uuid == uuid)
     }
 
     /// Those that get what is written.
-    fn stored_to(&self, word: Word) -> impl Iterator<Item = &Seat> {
+    pub(super) fn stored_to(&self, word: Word) -> impl Iterator<Item = &Seat> {
         let there = move |seat: &&Seat| seat.state.is_stored_to() && !word.has_lost(seat.index);
         self.seats.iter().filter(there)
     }
@@ -150,7 +150,7 @@ impl View {
     }
 }
 
-fn failed(why: &str) -> DiskFailed {
+pub(super) fn failed(why: &str) -> DiskFailed {
     DiskFailed(why.to_owned())
 }
 
@@ -244,7 +244,7 @@ impl LegsDisk {
     }
 
     /// What the labels in force say, and who was lost since.
-    fn view(&self) -> Result<(&View, Word), DiskFailed> {
+    pub(super) fn view(&self) -> Result<(&View, Word), DiskFailed> {
         loop {
             let word = self.word();
             let view = self.first.last();
@@ -274,7 +274,7 @@ impl LegsDisk {
 
     /// The newest table, whose sequence number is not lower than wanted. Devices that are new are
     /// found by the labels of those that are known.
-    fn newest(&self, wanted: u64) -> Result<LabelInfo, DiskFailed> {
+    pub(super) fn newest(&self, wanted: u64) -> Result<LabelInfo, DiskFailed> {
         let gone = || failed("its devices have changed, and those that it has now are not found");
         let mut table = self.labels.newest().ok_or_else(gone)?;
         while table.sequence < wanted {
@@ -401,17 +401,19 @@ impl LegsDisk {
         self.settle_labels()?;
         let (view, word) = self.view()?;
         let (mut current, mut bad, mut why) = (0, Vec::new(), None);
+        let mut lives = false;
         for seat in view.stored_to(word) {
             let done = seat.one().map(&work);
             match done.unwrap_or_else(|| Err(failed("it is not there"))) {
                 Ok(()) => current += usize::from(seat.state == LegState::Current),
                 Err(error) => {
+                    lives |= self.still_lives(seat);
                     bad.push(seat.uuid);
                     why = why.or(Some(error));
                 }
             }
         }
-        if current == 0 {
+        if current == 0 || lives {
             return Err(why.unwrap_or_else(|| failed("no disk is left")));
         }
         bad.into_iter().for_each(|uuid| self.lose(uuid));
@@ -446,7 +448,7 @@ impl LegsDisk {
     }
 
     /// Does something with all disks that are there, for hints.
-    fn each(&self, mut work: impl FnMut(&FileDisk)) {
+    pub(super) fn each(&self, mut work: impl FnMut(&FileDisk)) {
         if let Ok((view, word)) = self.view() {
             let legs = view.stored_to(word).filter_map(|seat| seat.leg.as_ref());
             legs.for_each(|leg| work(&leg.file));
@@ -475,7 +477,8 @@ impl LegsDisk {
         for leg in legs[first..].iter().chain(&legs[..first]) {
             match read(leg) {
                 Ok(()) => {
-                    let lost = bad.into_iter().filter(|_| self.writable);
+                    let given_up = self.writable && self.alone.is_none();
+                    let lost = bad.into_iter().filter(|_| given_up);
                     lost.for_each(|uuid| self.lose(uuid));
                     return Ok(());
                 }
@@ -510,114 +513,6 @@ impl LegsDisk {
     /// What each disk holds alone, if they do not hold the same.
     pub fn own(&self) -> Option<&Own> {
         self.alone.as_ref()
-    }
-
-    /// The parts of the logical disk that are on disks which are lost.
-    pub fn lost_parts(&self) -> Vec<Range<u64>> {
-        let parts = self
-            .alone
-            .iter()
-            .flat_map(|own| own.parts().iter().enumerate());
-        let lost = parts.filter(|(owner, _)| self.owner(*owner).is_none());
-        lost.map(|(_, part)| part.clone()).collect()
-    }
-
-    /// Whether a disk is there that has a place.
-    pub fn holds(&self, at: u64) -> bool {
-        match self.alone.as_ref().and_then(|own| own.find(at)) {
-            Some((Some(owner), _, _)) => self.owner(owner).is_some(),
-            _ => true,
-        }
-    }
-
-    /// The place of a disk in the table.
-    pub fn index_of(&self, uuid: Uuid) -> Option<usize> {
-        Some(self.first.last().seat(uuid)?.index)
-    }
-
-    /// The disk at a place of the table, if it is there and not lost.
-    fn owner(&self, index: usize) -> Option<&Seat> {
-        let (view, word) = self.view().ok()?;
-        let seat = view.stored_to(word).find(|seat| seat.index == index);
-        seat.filter(|seat| seat.leg.is_some())
-    }
-
-    /// Does something to the one disk that has a place. One that fails is lost; what was for one
-    /// that is lost is passed over (T5).
-    fn on_owner(
-        &self,
-        index: usize,
-        work: impl FnOnce(One<'_>) -> Result<(), DiskFailed>,
-    ) -> Result<(), DiskFailed> {
-        self.settle_labels()?;
-        let Some(seat) = self.owner(index) else {
-            return self.pass_over(index);
-        };
-        let done = seat
-            .one()
-            .map_or_else(|| Err(failed("it is not there")), work);
-        if done.is_err() {
-            self.lose(seat.uuid);
-            self.settle_labels()?;
-        }
-        done
-    }
-
-    /// The labels say durably that a disk lacks something, on return (T5).
-    fn pass_over(&self, index: usize) -> Result<(), DiskFailed> {
-        let is_known = |table: &LabelInfo| table.devices[index].state == Some(LegState::Failed);
-        let (view, _) = self.view()?;
-        if view.seats[index].state == LegState::Failed || !site::step() {
-            return Ok(());
-        }
-        self.changing_labels(|| {
-            let mut table = self.newest(view.sequence)?;
-            match is_known(&table) {
-                true => Ok(()),
-                false => {
-                    table.devices[index].state = Some(LegState::Failed);
-                    self.write_table(table, 0)
-                }
-            }
-        })
-    }
-
-    /// Does something with each piece of a range: to all disks, or to the one that has it.
-    fn by_piece(
-        &self,
-        (at, len): (u64, usize),
-        mut on_all: impl FnMut(u64, Range<usize>) -> Result<(), DiskFailed>,
-        on_one: impl Fn(One<'_>, u64, Range<usize>) -> Result<(), DiskFailed>,
-    ) -> Result<(), DiskFailed> {
-        let Some(own) = &self.alone else {
-            return on_all(at, 0..len);
-        };
-        for Piece { owner, at, piece } in own.pieces(at, len)? {
-            match owner {
-                None => on_all(at, piece)?,
-                Some(owner) => self.on_owner(owner, |one| on_one(one, at, piece.clone()))?,
-            }
-        }
-        Ok(())
-    }
-
-    /// As `each`, for hints about a range.
-    fn each_of(&self, range: Range<u64>, work: impl Fn(&FileDisk, Range<u64>)) {
-        let Some(own) = &self.alone else {
-            return self.each(|file| work(file, range.clone()));
-        };
-        let pieces = own.pieces(range.start, (range.end - range.start) as usize);
-        for Piece { owner, at, piece } in pieces.into_iter().flatten() {
-            let there = at..at + piece.len() as u64;
-            match owner {
-                None => self.each(|file| work(file, there.clone())),
-                Some(owner) => {
-                    let leg = self.owner(owner).and_then(|seat| seat.leg.as_ref());
-                    leg.into_iter()
-                        .for_each(|leg| work(&leg.file, there.clone()));
-                }
-            }
-        }
     }
 
     /// Devices that are written now, each with what it is.

@@ -1,5 +1,6 @@
 //! What stands behind an image, as a disk.
 
+mod alone;
 mod file;
 mod legs;
 mod mapped;

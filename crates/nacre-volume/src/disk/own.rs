@@ -2,10 +2,6 @@
 //!
 //! The logical disk is what all hold, then what each holds alone, one behind the other, and the
 //! journal, which all hold. On each disk its own part lies behind its copy of the journal.
-//!
-//! - **T5 What was not written is not trusted.** Nothing is written to a disk that is lost. Before
-//!   a write to its own part is passed over, the labels say durably that the disk has failed. So
-//!   one that was only missing has all that was ever at home there.
 
 use std::ops::Range;
 
