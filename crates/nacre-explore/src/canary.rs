@@ -66,6 +66,10 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
             (0..3).all(|of| disk_scene::run_parts(Sabotage::Fences(of), seed, &mut 0).is_err()),
         ),
         (
+            "common",
+            (0..3).all(|of| disk_scene::run_common(Sabotage::Fences(of), seed, &mut 0).is_err()),
+        ),
+        (
             "copies",
             // A fence of one device stands in for a missing one of the other.
             BUGS.iter()

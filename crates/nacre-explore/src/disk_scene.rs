@@ -2,21 +2,23 @@
 //! any subset, each sector in any of its versions; a write that is durable on return may be cut
 //! short in the middle.
 
+#[path = "disk_model.rs"]
+mod disk_model;
 #[path = "failing_disk.rs"]
 mod failing_disk;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nacre_fs::Fs;
+use nacre_fs::{Cred, Fs, XattrFlags};
 use nacre_store::scrub::{Doubtful, scrub};
 use nacre_store::{WriteMode, runtime};
 use nacre_types::{BLOCK_SIZE, VolumeOffset};
 use nacre_volume::tap::{self, DiskEvent, DiskMark, OnDisk};
-use nacre_volume::{Access, Caching, Stripe, Volume};
+use nacre_volume::{Access, Caching, Common, Stripe, Volume};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -25,19 +27,23 @@ use crate::judge::examine;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;
 use crate::workload::{self, ACTIONS, PREPARED};
+use disk_model::{Model, SECTOR, Sectors};
 use nacre_testkit::pool::{PoolChoice, PoolFiles};
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::Event;
 
 const SIZE: u64 = (2 << 20) + 12 * BLOCK_SIZE + 4096;
+/// Bytes of each of two disks that hold a part together, and the rest each alone.
+const COMMON_SIZE: u64 = (2 << 20) + 11 * BLOCK_SIZE + 4096;
 /// Bytes of each of two disks that hold each a part.
 const PART_SIZE: u64 = (2 << 20) + 9 * BLOCK_SIZE + 4096;
-const SECTOR: usize = 512;
 /// Operations of a sequence.
 const LENGTH: usize = 7;
 const SEQUENCES: u64 = 24;
 const TWIN_SEQUENCES: u64 = 4;
 const PART_SEQUENCES: u64 = 8;
+const ALONE_SEQUENCES: u64 = 4;
+const KEPT_SEQUENCES: u64 = 2;
 /// Random images of each crash, besides nothing and all.
 const SAMPLES: u64 = 3;
 /// One image in so many is crashed again while it recovers.
@@ -49,8 +55,6 @@ type Played = (Vec<OnDisk>, Vec<Visible>, Vec<Action>);
 
 /// Operations after which something new is on each of two disks.
 const SPREAD: [Action; 2] = [Action::Append("a", 20_000), Action::Append("b", 20_000)];
-
-type Sectors = BTreeMap<u64, [u8; SECTOR]>;
 
 /// What each disk holds.
 type Images = Vec<Sectors>;
@@ -64,6 +68,22 @@ enum Kind {
     One,
     Twins,
     Parts,
+    /// They hold metadata together, and contents each alone (D80).
+    Alone,
+    /// The same, but all contents are to be on both.
+    Kept,
+}
+
+impl Kind {
+    /// Whether either disk has all that counts.
+    fn are_alike(self) -> bool {
+        matches!(self, Kind::Twins | Kind::Kept)
+    }
+
+    /// Whether contents go round both disks.
+    fn is_spread(self) -> bool {
+        matches!(self, Kind::Parts | Kind::Alone)
+    }
 }
 
 /// The files of a pool, removed in the end.
@@ -71,16 +91,6 @@ struct Disks {
     kind: Kind,
     files: PoolFiles,
     bases: Vec<Arc<[u8]>>,
-}
-
-/// What the disk may hold: what is durable, and later versions of sectors that may be there.
-#[derive(Clone)]
-struct Model {
-    base: Arc<[u8]>,
-    durable: Sectors,
-    pending: Vec<(u64, [u8; SECTOR])>,
-    /// May be there, and no sync changes that: one that failed was to write it.
-    lost: Vec<(u64, [u8; SECTOR])>,
 }
 
 /// How closely an image is looked at.
@@ -126,6 +136,15 @@ pub fn run_parts(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<
         seed,
         images,
     )
+}
+
+/// As [`run_parts`], on two disks that hold a part together; then with all in that part, where
+/// either one must do as in [`run_twins`].
+pub fn run_common(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    for (kind, sequences) in [(Kind::Alone, ALONE_SEQUENCES), (Kind::Kept, KEPT_SEQUENCES)] {
+        run_on(Disks::new(kind), sequences, sabotage, seed, images)?;
+    }
+    Ok(Vec::new())
 }
 
 fn run_on(
@@ -187,11 +206,20 @@ fn plant(sabotage: Sabotage, events: &mut Vec<OnDisk>) {
 impl Disks {
     fn new(kind: Kind) -> Disks {
         let count = if kind == Kind::One { 1 } else { 2 };
+        let has_common = matches!(kind, Kind::Alone | Kind::Kept);
         let files = PoolFiles::make(&PoolChoice {
             devices: &NAMES[..count],
-            bytes: if kind == Kind::Parts { PART_SIZE } else { SIZE },
+            bytes: match kind {
+                Kind::Parts => PART_SIZE,
+                Kind::Alone | Kind::Kept => COMMON_SIZE,
+                Kind::One | Kind::Twins => SIZE,
+            },
             caching: Caching::Always,
-            copies: if kind == Kind::Twins { count } else { 0 },
+            copies: match has_common || kind == Kind::Twins {
+                true => count,
+                false => 0,
+            },
+            common: has_common.then_some(Common::Usual),
             ..PoolChoice::default()
         });
         let bases = vec![Arc::from(Vec::new()); count];
@@ -204,11 +232,16 @@ impl Disks {
 
     /// A pool with something in it and stale bytes in what is free.
     fn prepare(&mut self) -> Result<(), String> {
-        if self.kind == Kind::Parts {
+        if self.kind.is_spread() {
             // So that little suffices to be on both.
             Volume::store_stripe(&self.path(0), Stripe::Bytes(4096)).map_err(text)?;
         }
         let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
+        if self.kind == Kind::Kept {
+            let (cred, no) = (Cred::root(), XattrFlags::empty());
+            let set = pool.set_xattr(&cred, pool.root(), b"user.nacre.copies", b"2", no);
+            set.map_err(text)?;
+        }
         for (salt, action) in (1000..).zip(PREPARED) {
             action.run(Ground::of(&pool), salt).map_err(text)?;
         }
@@ -245,7 +278,7 @@ impl Disks {
         let mut states = vec![examine(&pool)?];
         let mut actions = Vec::new();
         let played = (1..=LENGTH).try_for_each(|index| {
-            let action = match self.kind == Kind::Parts && random.below(2) == 0 {
+            let action = match self.kind.is_spread() && random.below(2) == 0 {
                 true => SPREAD[random.below(SPREAD.len() as u64) as usize],
                 false => choose(&mut random, &states[index - 1]),
             };
@@ -306,7 +339,7 @@ impl Disks {
             }
             pool.store().volume().checkpoint().map_err(text)?;
         }
-        if self.kind == Kind::Twins && random.below(3) == 0 {
+        if self.kind.are_alike() && random.below(3) == 0 {
             // It commits.
             mark(DiskMark::Committing(index));
             self.scrub(pool)?;
@@ -392,8 +425,10 @@ impl Disks {
     /// One of two disks, or none.
     fn choose_lost(&self, random: &mut Random) -> Option<usize> {
         match self.kind {
-            Kind::One | Kind::Parts => None,
-            Kind::Twins => Some(random.below(3) as usize).filter(|&lost| lost < self.bases.len()),
+            Kind::One | Kind::Parts | Kind::Alone => None,
+            Kind::Twins | Kind::Kept => {
+                Some(random.below(3) as usize).filter(|&lost| lost < self.bases.len())
+            }
         }
     }
 
@@ -451,7 +486,7 @@ impl Disks {
             ));
         }
         // Some of them, as it takes long.
-        if look.records && self.kind == Kind::Twins && lost.is_none() {
+        if look.records && self.kind.are_alike() && lost.is_none() {
             self.judge_each(&seen)?;
         }
         Ok(look.records.then_some((seen, recovery)))
@@ -459,7 +494,7 @@ impl Disks {
 
     /// Nothing was damaged, so disks that hold the same differ in what counts for nothing at most.
     fn scrub(&self, pool: &Fs) -> Result<(), String> {
-        if self.kind != Kind::Twins {
+        if !self.kind.are_alike() {
             return Ok(());
         }
         let go_on = &mut |_| ControlFlow::Continue(());
@@ -599,104 +634,15 @@ impl Allowed {
     }
 }
 
-impl Model {
-    /// With what is under way: it may be there or not, each sector for itself.
-    fn with(&self, event: &DiskEvent) -> Model {
-        let mut model = self.clone();
-        if let DiskEvent::Write(at, bytes) | DiskEvent::Through(at, bytes) = event {
-            model.write(*at, bytes);
-        }
-        model
-    }
-
-    fn apply(&mut self, event: &DiskEvent) {
-        match event {
-            DiskEvent::Write(at, bytes) => self.write(*at, bytes),
-            DiskEvent::Through(at, bytes) => {
-                let earlier = self.pending.len();
-                self.write(*at, bytes);
-                let through = self.pending.split_off(earlier);
-                let sectors: BTreeSet<u64> = through.iter().map(|(sector, _)| *sector).collect();
-                self.pending.retain(|(one, _)| !sectors.contains(one));
-                self.settle(through);
-            }
-            DiskEvent::Sync => {
-                let all = std::mem::take(&mut self.pending);
-                self.settle(all);
-            }
-            DiskEvent::Settle(ranges) => {
-                let sector = |at: u64| at / SECTOR as u64;
-                let is_in = |(one, _): &(u64, [u8; SECTOR])| {
-                    let mut ranges = ranges.iter();
-                    ranges.any(|range| (sector(range.start)..=sector(range.end - 1)).contains(one))
-                };
-                let (now, later) = self.pending.drain(..).partition(is_in);
-                self.pending = later;
-                self.settle(now);
-            }
-            DiskEvent::SyncFailed => self.lost.append(&mut self.pending),
-            DiskEvent::Mark(_) => {}
-        }
-    }
-
-    /// Later versions of sectors are there for good.
-    fn settle(&mut self, now: Vec<(u64, [u8; SECTOR])>) {
-        let sectors: BTreeSet<u64> = now.iter().map(|(sector, _)| *sector).collect();
-        self.lost.retain(|(one, _)| !sectors.contains(one));
-        self.durable.extend(now);
-    }
-
-    /// What is written of a sector changes it as it was written last.
-    fn write(&mut self, at: u64, bytes: &[u8]) {
-        let size = SECTOR as u64;
-        let end = at + bytes.len() as u64;
-        for number in at / size..end.div_ceil(size) {
-            let mut sector = self.last(number);
-            let (from, to) = (at.max(number * size), end.min((number + 1) * size));
-            let place = (from % size) as usize..(from % size + to - from) as usize;
-            sector[place].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
-            self.pending.push((number, sector));
-        }
-    }
-
-    fn last(&self, number: u64) -> [u8; SECTOR] {
-        let mut newest = self.lost.iter().chain(&self.pending).rev();
-        let known = newest.find(|(one, _)| *one == number);
-        let known = known.map(|(_, bytes)| *bytes);
-        known
-            .or_else(|| self.durable.get(&number).copied())
-            .unwrap_or_else(|| {
-                let bytes = &self.base[number as usize * SECTOR..][..SECTOR];
-                bytes.try_into().unwrap_or([0; SECTOR])
-            })
-    }
-
-    /// What the disk holds if a choice of what is pending got there: nothing, all, or any.
-    fn image(&self, choice: u64, random: &mut Random) -> Sectors {
-        let mut image = self.durable.clone();
-        for (sector, bytes) in self.lost.iter().chain(&self.pending) {
-            let arrives = match choice {
-                0 => false,
-                1 => true,
-                _ => random.below(2) == 0,
-            };
-            if arrives {
-                image.insert(*sector, *bytes);
-            }
-        }
-        image
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use nacre_fs::{Cred, WriteAt};
+    use nacre_fs::WriteAt;
     use nacre_store::WriteMode;
     use nacre_volume::tap::{self, DiskEvent, OnDisk};
 
-    use super::{Disks, Kind, PART_SEQUENCES, run_parts};
+    use super::{Cred, Disks, Kind, PART_SEQUENCES, run_common, run_parts};
     use crate::bench::Bench;
     use crate::sabotage::Sabotage;
 
@@ -731,6 +677,18 @@ mod tests {
     fn syncs_of_parts_that_are_left_out_are_found() {
         for of in 0..3 {
             assert!(run_parts(Sabotage::Fences(of), 1, &mut 0).is_err(), "{of}");
+        }
+    }
+
+    #[test]
+    fn disks_with_a_common_part_show_one_version_and_either_has_what_is_kept() {
+        run_common(Sabotage::Nothing, 2, &mut 0).unwrap();
+    }
+
+    #[test]
+    fn syncs_of_disks_with_a_common_part_that_are_left_out_are_found() {
+        for of in 0..3 {
+            assert!(run_common(Sabotage::Fences(of), 1, &mut 0).is_err(), "{of}");
         }
     }
 

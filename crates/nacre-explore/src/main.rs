@@ -234,6 +234,9 @@ fn disk(seed: u64) -> Result<(), String> {
     images = 0;
     nacre_explore::disk_scene::run_parts(Sabotage::Nothing, seed, &mut images)?;
     println!("two disks that hold each a part: {images} images");
+    images = 0;
+    nacre_explore::disk_scene::run_common(Sabotage::Nothing, seed, &mut images)?;
+    println!("two disks with a common part: {images} images");
     Ok(())
 }
 

@@ -111,11 +111,12 @@ enum Scene {
     Disk,
     Twins,
     Parts,
+    Common,
     Copies,
     Leave,
 }
 
-const SCENES: [Scene; 10] = [
+const SCENES: [Scene; 11] = [
     Scene::Damage,
     Scene::Format,
     Scene::Grow,
@@ -124,6 +125,7 @@ const SCENES: [Scene; 10] = [
     Scene::Disk,
     Scene::Twins,
     Scene::Parts,
+    Scene::Common,
     Scene::Copies,
     Scene::Leave,
 ];
@@ -158,6 +160,7 @@ impl Scene {
             Scene::Disk => disk_scene::run(sabotage, seed, images),
             Scene::Twins => disk_scene::run_twins(sabotage, seed, images),
             Scene::Parts => disk_scene::run_parts(sabotage, seed, images),
+            Scene::Common => disk_scene::run_common(sabotage, seed, images),
         }
     }
 }

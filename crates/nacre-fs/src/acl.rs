@@ -9,7 +9,7 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::FileType;
 use crate::permission::{Access, Cred, Guarded, check_access};
-use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL};
+use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL, FLAG_KEPT};
 use nacre_store::{Attrs, Tree, Tx};
 use nacre_types::ObjectId;
 
@@ -243,10 +243,12 @@ impl Acl {
     }
 }
 
-/// What an inode inherits from the default list of its directory.
+/// What an inode inherits from its directory, mostly from its default list.
 pub(crate) struct Inherited {
     /// Its mode, with its type.
     pub(crate) mode: u32,
+    /// Its contents are on all disks (D80).
+    kept: bool,
     access: Option<Acl>,
     default: Option<Acl>,
 }
@@ -255,7 +257,8 @@ impl Inherited {
     /// Flags of the new inode.
     pub(crate) fn flags(&self) -> u32 {
         let flag = |acl: &Option<Acl>, kind: AclKind| acl.as_ref().map_or(0, |_| kind.flag());
-        flag(&self.access, AclKind::Access) | flag(&self.default, AclKind::Default)
+        let kept = if self.kept { FLAG_KEPT } else { 0 };
+        flag(&self.access, AclKind::Access) | flag(&self.default, AclKind::Default) | kept
     }
 
     /// Gives the new inode its lists.
@@ -328,9 +331,34 @@ impl Fs {
         found.then(|| decode().ok_or_else(damaged)).transpose()
     }
 
-    /// What an inode of this mode inherits that is made in a directory with a default list.
+    /// What an inode of this mode inherits that is made in a directory with these flags.
     #[cold]
-    pub(crate) fn inherited(&self, dir: ObjectId, mode: u32) -> Result<Option<Inherited>> {
+    pub(crate) fn inherited(
+        &self,
+        dir: ObjectId,
+        flags: u32,
+        (mode, umask): (u32, u32),
+    ) -> Result<Option<Inherited>> {
+        let lists = match flags & FLAG_DEFAULT_ACL {
+            0 => None,
+            _ => self.inherited_lists(dir, mode)?,
+        };
+        if flags & FLAG_KEPT == 0 {
+            return Ok(lists);
+        }
+        let plain = Inherited {
+            mode: mode & !umask,
+            kept: true,
+            access: None,
+            default: None,
+        };
+        Ok(Some(Inherited {
+            kept: true,
+            ..lists.unwrap_or(plain)
+        }))
+    }
+
+    fn inherited_lists(&self, dir: ObjectId, mode: u32) -> Result<Option<Inherited>> {
         if FileType::from_mode(mode) == Some(FileType::Symlink) {
             return Ok(None);
         }
@@ -341,6 +369,7 @@ impl Fs {
         let mode = access.limit(mode);
         let folder = FileType::from_mode(mode) == Some(FileType::Directory);
         Ok(Some(Inherited {
+            kept: false,
             mode,
             access: access.says_more().then_some(access),
             default: folder.then_some(default),

@@ -39,6 +39,8 @@ pub struct FsStat {
     pub units: u64,
     /// Free units.
     pub free_units: u64,
+    /// Of these, those for contents that nobody asked to be on all disks (D80).
+    pub available_units: u64,
     /// Most inodes.
     pub objects: u64,
     /// Inodes that can still be made.
@@ -209,6 +211,7 @@ impl Fs {
         Ok(FsStat {
             units: space.units,
             free_units: space.free_units,
+            available_units: space.free_alone,
             objects: space.objects,
             free_objects: space.free_objects,
             unit_size: UNIT_SIZE as u32,

@@ -9,7 +9,7 @@ use crate::name::{check_name, is_dot_or_dot_dot};
 use crate::permission::{Caps, Cred, check_thawed, inherit};
 use crate::watch::Events;
 use nacre_media::UserBytes;
-use nacre_store::layout::{EntryKey, FLAG_DEFAULT_ACL, FLAG_LINKABLE};
+use nacre_store::layout::{EntryKey, FLAG_DEFAULT_ACL, FLAG_KEPT, FLAG_LINKABLE};
 use nacre_store::{Attrs, INLINE_MAX, NewObject, Tree, Tx};
 use nacre_types::{FileOffset, ObjectId, Timestamp};
 
@@ -299,7 +299,8 @@ impl Fs {
         self.commit_new(tx, object, new.pinned)
     }
 
-    /// What a new inode has of the directory's default access control list.
+    /// What a new inode has of the directory's default access control list, and whether its
+    /// contents are on all disks as those of the directory.
     #[inline(always)]
     fn inherited_from(
         &self,
@@ -307,9 +308,9 @@ impl Fs {
         parent: &Attrs,
         new: &NewInode<'_>,
     ) -> Result<Option<Inherited>> {
-        match parent.flags & FLAG_DEFAULT_ACL {
+        match parent.flags & (FLAG_DEFAULT_ACL | FLAG_KEPT) {
             0 => Ok(None),
-            _ => self.inherited(dir.object(), new.mode),
+            _ => self.inherited(dir.object(), parent.flags, (new.mode, new.umask)),
         }
     }
 

@@ -11,6 +11,7 @@ mod create;
 mod error;
 mod file;
 mod inode;
+mod kept;
 mod live;
 mod lookup;
 mod name;

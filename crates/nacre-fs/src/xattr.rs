@@ -7,11 +7,15 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, is_directory, is_regular};
 use crate::permission::{Access, Caps, Cred, SET_GID, STICKY, check_thawed};
 use bitflags::bitflags;
+use nacre_store::layout::FLAG_KEPT;
 use nacre_store::{Attrs, Tree};
 use std::ops::ControlFlow;
 
 /// Longest name with its namespace, in bytes.
 const XATTR_NAME_MAX: usize = 255;
+/// Says on how many disks contents are, in a pool whose disks hold a part together (D80). It is a
+/// flag of the inode there.
+pub(crate) const COPIES: &[u8] = b"user.nacre.copies";
 /// Longest value in bytes.
 const XATTR_VALUE_MAX: usize = 64 << 10;
 
@@ -27,7 +31,7 @@ bitflags! {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Namespace {
+pub(crate) enum Namespace {
     User,
     Trusted,
     Security,
@@ -69,7 +73,7 @@ impl Namespace {
         }
     }
 
-    fn check_write(
+    pub(crate) fn check_write(
         self,
         fs: &Fs,
         cred: &Cred,
@@ -114,6 +118,9 @@ impl Fs {
         let namespace = Namespace::of(name)?;
         let attrs = self.attrs(node)?;
         namespace.check_read(self, cred, node, &attrs)?;
+        if namespace == Namespace::User && attrs.flags & FLAG_KEPT != 0 && name == COPIES {
+            return copy_out(self.most_copies().to_string().as_bytes(), value);
+        }
         let mut found = Vec::new();
         if attrs.xattrs == 0
             || !self
@@ -144,6 +151,9 @@ impl Fs {
         if let Namespace::Acl(kind) = namespace {
             return self.set_acl(cred, node, kind, Acl::decode(value)?);
         }
+        if name == COPIES && self.store.has_common() {
+            return self.set_copies(cred, node, Some(value), flags);
+        }
         let (_guard, attrs) = self.lock(node)?;
         self.check_writable()?;
         check_thawed(&attrs)?;
@@ -165,6 +175,9 @@ impl Fs {
         let namespace = Namespace::of(name)?;
         if let Namespace::Acl(kind) = namespace {
             return self.set_acl(cred, node, kind, Acl::default());
+        }
+        if name == COPIES && self.store.has_common() {
+            return self.set_copies(cred, node, None, XattrFlags::REPLACE);
         }
         let (_guard, attrs) = self.lock(node)?;
         self.check_writable()?;
@@ -211,6 +224,10 @@ impl Fs {
     pub fn list_xattr(&self, cred: &Cred, node: InodeRef, list: &mut [u8]) -> Result<usize> {
         let attrs = self.attrs(node)?;
         let mut names = Vec::new();
+        if attrs.flags & FLAG_KEPT != 0 {
+            names.extend_from_slice(COPIES);
+            names.push(0);
+        }
         if attrs.xattrs != 0 {
             self.store
                 .tree_scan(node.object(), Tree::Xattrs, &[], &mut |name, _, _| {

@@ -315,7 +315,8 @@ impl Pool {
         let space = self.space()?;
         let mut answer = Output::new();
         let (free, unit) = (space.free_units, space.unit_size);
-        answer.u64(space.units).u64(free).u64(free);
+        answer.u64(space.units).u64(free);
+        answer.u64(space.available_units);
         answer.u64(space.objects).u64(space.free_objects);
         answer.u32(unit).u32(space.name_max).u32(unit).zeros(28);
         Ok(answer)

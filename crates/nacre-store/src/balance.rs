@@ -142,6 +142,14 @@ struct Chooser<'b> {
 impl Chooser<'_> {
     fn choose(&mut self, run: PageRun) -> Fate {
         let (unit, stripe) = (run.entry.unit(), self.placement.stripe());
+        if let Some(stays) = self
+            .placement
+            .common()
+            .checked_sub(unit.0)
+            .filter(|&it| it > 0)
+        {
+            return Fate::Stays(run.count.min(stays));
+        }
         let count = run.count.min(stripe - unit.0 % stripe);
         let from = self.placement.device(unit);
         let Some(to) = self.goal_of(unit.0 / stripe, from) else {
@@ -238,7 +246,9 @@ fn units_by_device(store: &Store, placement: &Placement, id: ObjectId) -> Result
     let mut units = vec![0; placement.devices()];
     store.for_each_movable(id, &mut |run| {
         for step in 0..run.count {
-            units[placement.device(run.entry.advance(step).unit())] += 1;
+            let unit = run.entry.advance(step).unit();
+            let is_alone = unit.0 >= placement.common();
+            units[placement.device(unit)] += u64::from(is_alone);
         }
     })?;
     Ok(units)

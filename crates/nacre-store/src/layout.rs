@@ -218,6 +218,8 @@ pub const ONODE_MODE_AT: u64 = offset_of!(RawOnode, mode) as u64;
 pub const ONODE_NLINK_AT: u64 = offset_of!(RawOnode, nlink) as u64;
 /// Offset of the generation.
 pub const ONODE_GENERATION_AT: u64 = offset_of!(RawOnode, generation) as u64;
+/// Offset of the flags.
+pub const ONODE_FLAGS_AT: u64 = offset_of!(RawOnode, flags) as u64;
 /// The object is an unnamed file that may be given a name (set by the file system).
 pub const FLAG_LINKABLE: u32 = 1;
 /// In [`RawOnode::flags`]: it belongs to a snapshot and does not change.
@@ -229,6 +231,10 @@ pub const FLAG_SNAPSHOTS: u32 = 4;
 pub const FLAG_ACL: u32 = 8;
 /// In [`RawOnode::flags`]: the same, for what is made in the directory.
 pub const FLAG_DEFAULT_ACL: u32 = 16;
+
+/// In [`RawOnode::flags`]: its contents are on all disks, where others are on one (D80). What is
+/// made in a directory with it has it, too.
+pub const FLAG_KEPT: u32 = 32;
 
 /// Head of a tree node. The index follows: for each entry, in key order, its place in the node in
 /// units of 8 bytes (16 bits). Entries lie in the heap, which grows down from the node's end.

@@ -15,6 +15,7 @@ mod commit;
 mod data;
 mod error;
 mod gather;
+mod kept;
 pub mod keyed;
 mod lane;
 pub mod layout;

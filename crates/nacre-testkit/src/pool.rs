@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
 use nacre_types::{Clock, Uuid};
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
 
 /// Takes devices that hold nothing.
@@ -17,6 +17,7 @@ pub const CAREFUL: CreateOptions = CreateOptions {
     granularity: None,
     stripe: None,
     copies: 1,
+    common: None,
     behind: 0,
 };
 
@@ -82,6 +83,8 @@ pub struct PoolChoice<'a> {
     pub caching: Caching,
     /// How many devices hold the same; 0 if each holds a part.
     pub copies: usize,
+    /// How much they do, if not all.
+    pub common: Option<Common>,
     /// How many devices, the last ones, stand behind the others.
     pub behind: usize,
     /// How it is formatted; one with an image is in mode cached.
@@ -96,6 +99,7 @@ impl Default for PoolChoice<'_> {
             bytes: 32 << 20,
             caching: Caching::Never,
             copies: 0,
+            common: None,
             behind: 0,
             format: FormatOptions::default(),
         }
@@ -195,6 +199,7 @@ impl PoolFiles {
         let options = CreateOptions {
             caching: choice.caching,
             copies: choice.copies,
+            common: choice.common,
             behind: choice.behind,
             ..CreateOptions::default()
         };

@@ -11,7 +11,7 @@ use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
 
-use crate::disk::{DeviceDisk, LegsDisk, Parts, PartsDisk};
+use crate::disk::{DeviceDisk, LegsDisk, Own, Parts, PartsDisk};
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, LEAST_ROOM};
 
@@ -209,7 +209,7 @@ impl Cache {
 
     pub fn open_journal(&self, pool: Uuid) -> Result<Journal<&DeviceDisk>, JournalError> {
         if let Some(legs) = self.disk.legs() {
-            legs.agree((pool.0, self.at, self.len))?;
+            legs.agree((pool.0, self.at_on(legs), self.len))?;
         }
         Journal::open(&self.disk, pool.0, self.at, self.len)
     }
@@ -229,6 +229,11 @@ impl Cache {
 
     fn journal(&self) -> Range<u64> {
         self.at..self.at + self.len
+    }
+
+    /// Where the journal is on each of several disks.
+    pub fn at_on(&self, legs: &LegsDisk) -> u64 {
+        legs.own().map_or(self.at, Own::common_end)
     }
 
     /// Processes share from now on what the disks behind an image are. The caller is `alone`, or

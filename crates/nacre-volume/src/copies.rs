@@ -153,7 +153,7 @@ impl Volume {
         };
         let owner = first.device.owner();
         let home = DeviceIdentity::of_numbers(home);
-        Self::of_copies(head, (table.pool, owner), home, None)
+        Self::of_copies(head, (table.pool, owner), home, Default::default())
     }
 
     /// The devices that hold the same and are stored to in order; `None` for a pool without copies,

@@ -8,11 +8,13 @@ use nacre_media::{
     Policy,
 };
 use nacre_runtime::{has_other_names, one_user};
-use nacre_types::Uuid;
+use nacre_types::{BLOCK_SIZE, Uuid};
 
 use crate::error::VolumeError;
 use crate::label::{self, Gone, LabelDevice, LabelInfo};
-use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
+use crate::layout::{
+    COMMON_MIN, DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len,
+};
 use crate::placement::{Arrangement, Stripe};
 use crate::presence::{Presence, enter};
 use crate::stay::Stay;
@@ -44,8 +46,20 @@ pub struct CreateOptions {
     pub stripe: Option<Stripe>,
     /// How many devices hold the same; as many must be named. 0 and 1: each holds a part.
     pub copies: usize,
+    /// With copies: how much all devices hold; the rest of each is its own. `None`: they hold the
+    /// same.
+    pub common: Option<Common>,
     /// How many of the devices, the last ones, stand behind the others and hold what is cold.
     pub behind: usize,
+}
+
+/// How much all devices hold of a pool of which each has a part of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Common {
+    /// An eighth of the smallest device, and no less than a pool needs.
+    Usual,
+    /// So many bytes at least.
+    Bytes(u64),
 }
 
 /// Which devices get a journal. Several do only if all are alike.
@@ -73,12 +87,7 @@ impl Volume {
             return Err(VolumeError::TooManyDevices(devices.len()));
         }
         let has_copies = options.copies > 1;
-        if has_copies && (options.copies != devices.len() || options.copies > MOST_LEGS) {
-            return Err(VolumeError::NotAsManyDevices {
-                copies: options.copies,
-                devices: devices.len(),
-            });
-        }
+        refuse_other_numbers(options.copies, devices.len())?;
         let front = devices.len().saturating_sub(options.behind);
         if front == 0 || options.behind > 0 && has_copies {
             return Err(VolumeError::Behind {
@@ -102,13 +111,15 @@ impl Volume {
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
+        let mut common = 0;
         if has_copies {
             let journal = wanted_journal(&parts, options)?;
             make_copies(&mut parts, journal, options.granularity)?;
+            common = own_parts(&mut parts, options)?;
         } else if parts.len() > 1 && options.behind == 0 {
             add_journal_to_first(&mut parts, options)?;
         }
-        let stripe = match front == 1 || has_copies {
+        let stripe = match front == 1 || has_copies && common == 0 {
             true => Stripe::None,
             false => options.stripe.unwrap_or(Stripe::USUAL),
         };
@@ -121,6 +132,7 @@ impl Volume {
             sequence: 1,
             emulates: "",
             arrangement,
+            common,
             gone: &Gone::default(),
         };
         write_labels(shared, &parts)?;
@@ -133,6 +145,14 @@ impl Volume {
         }
         taken.keep();
         Ok(volume)
+    }
+}
+
+/// Copies need as many devices.
+fn refuse_other_numbers(copies: usize, devices: usize) -> Result<(), VolumeError> {
+    match copies > 1 && (copies != devices || copies > MOST_LEGS) {
+        true => Err(VolumeError::NotAsManyDevices { copies, devices }),
+        false => Ok(()),
     }
 }
 
@@ -212,6 +232,44 @@ fn make_copies(
     Ok(())
 }
 
+/// Leaves each of several copies so much that all hold, and gives it the rest. Answers how much
+/// all hold; 0 for all.
+fn own_parts(parts: &mut [Part], options: CreateOptions) -> Result<u64, VolumeError> {
+    let Some(wish) = options.common else {
+        return Ok(0);
+    };
+    let same = parts[0].data;
+    let bytes = match wish {
+        Common::Usual => same / 8,
+        Common::Bytes(bytes) => bytes,
+    };
+    let common = bytes.next_multiple_of(BLOCK_SIZE).max(COMMON_MIN);
+    let refuse = |why| VolumeError::Copies {
+        path: parts[0].device.path().to_owned(),
+        why,
+    };
+    if parts[0].journal == 0 {
+        return Err(refuse(
+            "copies of a part are for disks, or files in memory in mode cached, with room for a journal",
+        ));
+    }
+    if options.stripe == Some(Stripe::None) {
+        return Err(refuse(
+            "data beside copies goes round the devices; choose a stripe",
+        ));
+    }
+    if common >= same {
+        return Err(refuse(
+            "the devices have no room for so much on each; use larger ones, or --copies for all",
+        ));
+    }
+    for part in parts {
+        let room = data_len(usable_size(&part.device) - part.journal);
+        part.data = room.unwrap_or(same) - common;
+    }
+    Ok(common)
+}
+
 /// What the labels of all parts say alike.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<'a> {
@@ -219,6 +277,8 @@ pub(crate) struct Shared<'a> {
     pub sequence: u64,
     pub emulates: &'a str,
     pub arrangement: Arrangement,
+    /// Bytes that all hold, where each has data of its own; else 0.
+    pub common: u64,
     pub gone: &'a Gone,
 }
 
@@ -244,6 +304,7 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             journal: part.journal,
             cache: part.cache,
             saved_every: part.saved_every,
+            common: shared.common,
             stripe: shared.arrangement.stripe,
             behind: shared.arrangement.behind,
             home: home_of(parts),

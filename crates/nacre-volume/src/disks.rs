@@ -9,7 +9,7 @@ use nacre_media::{
     Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
 };
 use nacre_runtime::Trust;
-use nacre_types::{DeviceOffset, Uuid, crc32c};
+use nacre_types::{DeviceOffset, UNIT_SHIFT, Uuid, VolumeOffset, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -49,7 +49,7 @@ impl Volume {
         let first = parts.first().ok_or(VolumeError::NoDevices)?;
         let current = parts.iter().find(|it| it.state == Some(LegState::Current));
         let head = current.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
-        let data = table.devices[0].data;
+        let data = table.volume_len();
         let writable = head.device.access() == Access::ReadWrite;
         let labels = Labels::new(table.pool, trust, Part::known(parts));
         let legs = LegsDisk::new(table, labels, damaged, writable);
@@ -71,7 +71,7 @@ impl Volume {
         };
         let owned = (table.pool, first.device.owner());
         let home = DeviceIdentity::of_numbers(home);
-        Self::of_copies(segment, owned, home, Some(cache))
+        Self::of_copies(segment, owned, home, (table.arrangement(), Some(cache)))
     }
 
     pub(crate) fn infos_of_disks(&self, legs: &LegsDisk) -> Vec<DeviceInfo> {
@@ -79,9 +79,41 @@ impl Volume {
             path: leg.device.path().to_owned(),
             identity: Some(leg.device.identity()),
             size: leg.device.len(),
+            range: self.own_part(legs, leg.uuid),
             ..self.head.info_of(&self.head.media, leg.uuid)
         };
         legs.devices().into_iter().map(info).collect()
+    }
+
+    /// The part of the volume that a disk alone holds; all of it where they hold the same.
+    fn own_part(&self, legs: &LegsDisk, uuid: Uuid) -> Range<VolumeOffset> {
+        let part = legs
+            .own()
+            .and_then(|own| own.parts().get(legs.index_of(uuid)?));
+        let data = DATA_START..DATA_START + self.head.end;
+        let part = part.unwrap_or(&data);
+        VolumeOffset(part.start - DATA_START)..VolumeOffset(part.end - DATA_START)
+    }
+
+    /// Units that all disks hold, the first ones, where each holds others alone; else 0 (D80).
+    pub fn common_units(&self) -> u64 {
+        let own = self.legs().and_then(|legs| legs.own());
+        own.map_or(0, |own| (own.common_end() - DATA_START) >> UNIT_SHIFT)
+    }
+
+    /// Units that were on disks which are lost, and nowhere else.
+    pub fn lost_units(&self) -> Vec<Range<u64>> {
+        let lost = self.legs().map(|legs| legs.lost_parts());
+        let units = |part: Range<u64>| {
+            (part.start - DATA_START) >> UNIT_SHIFT..(part.end - DATA_START) >> UNIT_SHIFT
+        };
+        lost.into_iter().flatten().map(units).collect()
+    }
+
+    /// Whether a place was on a disk that is lost, and nowhere else.
+    pub fn is_lost(&self, at: VolumeOffset) -> bool {
+        let legs = self.legs();
+        legs.is_some_and(|legs| !legs.holds(DATA_START + at.0))
     }
 
     /// All disks, by the labels in force.
@@ -125,6 +157,11 @@ impl Volume {
         (new, force): (&Path, bool),
     ) -> Result<Uuid, VolumeError> {
         let table = legs.table().map_err(|why| self.disk_failed(why))?;
+        if legs.own().is_some() {
+            return Err(self.refused(
+                "what the lost device held alone is lost; make another pool and copy (`nacre cp -r`)",
+            ));
+        }
         let data = table.devices[0].data;
         let (taken, mut part) = take_copy((new, force), data + table.journal)?;
         (part.data, part.journal) = (data, table.journal);
@@ -140,7 +177,11 @@ impl Volume {
     pub(crate) fn return_disk(&self, legs: &LegsDisk, lost: Uuid) -> Result<bool, VolumeError> {
         let table = legs.table().map_err(|why| self.disk_failed(why))?;
         let entry = table.devices.iter().find(|entry| entry.uuid == lost);
-        let is_lost = |it: &&LabelDevice| !it.state.is_some_and(LegState::is_stored_to);
+        // One that failed may lack what it alone should have (T5).
+        let is_whole =
+            |it: &LabelDevice| legs.own().is_none() || it.state == Some(LegState::Missing);
+        let is_lost =
+            |it: &&LabelDevice| !it.state.is_some_and(LegState::is_stored_to) && is_whole(it);
         let Some(entry) = entry.filter(is_lost) else {
             return Ok(false);
         };
@@ -174,7 +215,8 @@ impl Volume {
         let leg = Leg::new(entry.uuid, device, true);
         let seals = legs.spans().places(legs.spans().all());
         let known = REBUILT_AT..REBUILT_AT + size_of::<RawRebuilt>() as u64;
-        for range in [cache.at..cache.at + cache.len, seals, known] {
+        let journal = cache.at_on(legs);
+        for range in [journal..journal + cache.len, seals, known] {
             wipe(&leg, range).map_err(|why| self.disk_failed(why))?;
         }
         let add = || {
@@ -249,7 +291,8 @@ impl Volume {
         leg: &Leg,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, VolumeError> {
-        let end = self.cache.as_ref().map_or(DATA_START, |cache| cache.at);
+        let end = self.cache.as_ref();
+        let end = end.map_or(DATA_START, |cache| cache.at_on(legs));
         let total = end - DATA_START;
         let pool = self.uuid().0;
         let first = rebuilt_before(leg, pool).clamp(DATA_START, end);

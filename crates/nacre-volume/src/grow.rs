@@ -109,6 +109,7 @@ impl Volume {
             sequence: table.sequence + 1,
             emulates: &table.emulates,
             arrangement,
+            common: 0,
             gone: &table.gone(),
         };
         write_labels(shared, &parts)?;

@@ -12,9 +12,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    BEHIND, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES, MAX_DEVICES,
-    PARTS, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity,
-    RawLabel, VERSION, data_len, second_copy,
+    BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES,
+    MAX_DEVICES, PARTS, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
+    RawGranularity, RawLabel, VERSION, data_len, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{HeaderPlace, Stay};
@@ -26,7 +26,7 @@ pub struct LabelDevice {
     pub uuid: Uuid,
     /// Bytes of the device.
     pub size: u64,
-    /// Bytes of its part of the volume.
+    /// Bytes of its part of the volume, without what all hold besides.
     pub data: u64,
     /// Where it was last seen: absolute, a mere file name if that was too long, empty if even that
     /// was.
@@ -59,6 +59,8 @@ pub struct LabelInfo {
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
     pub saved_every: u32,
+    /// Bytes of the volume that all devices hold, where each has data of its own besides; else 0.
+    pub common: u64,
     /// How data is spread over the devices.
     pub stripe: Stripe,
     /// How many devices, the last ones, stand behind the others and hold what is cold.
@@ -77,7 +79,7 @@ impl LabelInfo {
         &self.devices[self.index]
     }
 
-    /// Whether all devices hold the same.
+    /// Whether all devices hold the same, or a common part.
     pub fn has_copies(&self) -> bool {
         self.devices[0].state.is_some()
     }
@@ -106,10 +108,19 @@ impl LabelInfo {
 
     /// Bytes of the volume.
     pub fn volume_len(&self) -> u64 {
-        if self.has_copies() {
+        if self.has_copies() && self.common == 0 {
             return self.devices[0].data;
         }
-        self.devices.iter().map(|device| device.data).sum()
+        let own: u64 = self.devices.iter().map(|device| device.data).sum();
+        self.common + own
+    }
+
+    /// Bytes that each device holds of what all hold; none without copies.
+    pub(crate) fn common_len(&self) -> u64 {
+        match self.common {
+            0 if self.has_copies() => self.devices[0].data,
+            common => common,
+        }
     }
 }
 
@@ -167,7 +178,9 @@ fn encode(label: &LabelInfo) -> RawLabel {
         false => 0,
     };
     let parts = if label.is_parts() { PARTS } else { 0 };
-    raw.incompatible = U64::new(journal | copies | behind | leaves | disks | parts);
+    let common = if label.common > 0 { COMMON } else { 0 };
+    raw.common = U64::new(label.common);
+    raw.incompatible = U64::new(journal | copies | behind | leaves | disks | parts | common);
     if let Some(header) = label.header {
         raw.header_device = U16::new(header.device as u16);
         raw.header_at = U64::new(header.at);
@@ -269,12 +282,13 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     }
     let journal = decode_journal(raw)?;
     let is_copied = raw.incompatible.get() & COPIES != 0;
+    let common = decode_common(raw)?;
     let devices: Vec<LabelDevice> = raw.table[..count]
         .iter()
         .enumerate()
-        .map(|(place, device)| decode_device(device, journal_on(raw, place), is_copied))
+        .map(|(place, device)| decode_device(device, journal_on(raw, place), (is_copied, common)))
         .collect::<Option<_>>()?;
-    if is_copied && !are_copies(&devices) {
+    if is_copied && !are_copies(&devices, common) {
         return None;
     }
     let behind = decode_behind(raw)?;
@@ -287,7 +301,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     });
     let total = devices
         .iter()
-        .try_fold(0u64, |sum, device| sum.checked_add(device.data))?;
+        .try_fold(common, |sum, device| sum.checked_add(device.data))?;
     if repeats || total > i64::MAX as u64 {
         return None;
     }
@@ -301,6 +315,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         journal,
         cache: raw.cache.get(),
         saved_every: raw.saved_every.get(),
+        common,
         stripe: Stripe::of_label(raw.stripe.get())?,
         behind,
         home: (raw.home[0].get(), raw.home[1].get()),
@@ -322,6 +337,16 @@ fn decode_journal(raw: &RawLabel) -> Option<u64> {
     let is_plain = features & (BEHIND | LEAVES) == 0;
     let sound = sound && is_disks == (len > 0 && is_copied);
     (sound && is_parts == has_parts && (is_plain || !is_parts)).then_some(len)
+}
+
+/// `None` if the feature and the length contradict each other.
+fn decode_common(raw: &RawLabel) -> Option<u64> {
+    let (len, features) = (raw.common.get(), raw.incompatible.get());
+    let sound = match features & COMMON {
+        0 => len == 0,
+        _ => len > 0 && len.is_multiple_of(BLOCK_SIZE) && features & DISKS != 0,
+    };
+    sound.then_some(len)
 }
 
 /// Bytes of the journal on the device at a place of the table.
@@ -367,17 +392,21 @@ fn decode_header(
 }
 
 /// Whether devices can hold the same.
-fn are_copies(devices: &[LabelDevice]) -> bool {
+fn are_copies(devices: &[LabelDevice], common: u64) -> bool {
     let is_current = |device: &LabelDevice| device.state == Some(LegState::Current);
     devices.len() <= MAX_COPIES
-        && devices.iter().all(|device| device.data == devices[0].data)
+        && (common > 0 || devices.iter().all(|device| device.data == devices[0].data))
         && devices.iter().any(is_current)
 }
 
-fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDevice> {
+fn decode_device(
+    raw: &RawDevice,
+    journal: u64,
+    (copies, common): (bool, u64),
+) -> Option<LabelDevice> {
     let path = raw.path.get(..usize::from(raw.path_len.get()))?;
     let (size, data) = (raw.size.get(), raw.data.get());
-    let room = data_len(size.checked_sub(journal)?)?;
+    let room = data_len(size.checked_sub(journal)?)?.checked_sub(common)?;
     let state = match copies {
         true => Some(LegState::of(raw.state)?),
         false => None,
@@ -387,7 +416,7 @@ fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDev
         false => Stay::of(raw.state)?,
     };
     let sound = match copies {
-        true => data > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
+        true => data + common > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
         false => data == room,
     };
     if !sound {
@@ -603,6 +632,7 @@ mod tests {
             journal: 0,
             cache: 3 << 20,
             saved_every: 5000,
+            common: 0,
             stripe: Stripe::Bytes(1 << 20),
             behind: 1,
             home: (0, 0),
@@ -818,6 +848,36 @@ mod tests {
     }
 
     #[test]
+    fn copies_with_data_of_their_own_have_a_feature_and_a_length() {
+        let mut copies = label();
+        (copies.journal, copies.behind, copies.common) = (4 << 20, 0, 12 << 20);
+        let room = data_len((64 << 20) - copies.journal).unwrap();
+        for (device, left) in copies.devices.iter_mut().zip([0, 4 << 20, 8 << 20]) {
+            device.data = room - copies.common - left;
+            device.state = Some(LegState::Current);
+        }
+        let Copy::Good(read) = decode(&bytes(&encode(&copies))) else {
+            panic!("it is refused");
+        };
+        assert_eq!(*read, copies);
+        assert_eq!(read.volume_len(), 3 * room - (36 << 20));
+        let changes: [fn(&mut RawLabel); 6] = [
+            |raw| raw.common = U64::new(0),
+            |raw| raw.common = U64::new(4096),
+            |raw| raw.common = U64::new(16 << 20),
+            |raw| raw.common = U64::new(1 << 63),
+            |raw| raw.incompatible = U64::new(JOURNAL | COPIES | DISKS),
+            |raw| raw.table[0].data = U64::new(raw.table[0].data.get() + (4 << 20)),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&copies);
+            change(&mut raw);
+            let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
     fn parts_with_a_journal_have_a_feature_of_their_own_and_it_lies_on_the_first() {
         let mut parts = label();
         (parts.journal, parts.behind) = (4 << 20, 0);
@@ -851,8 +911,11 @@ mod tests {
         raw.version = U32::new(2);
         assert!(matches!(decode(&resealed(raw)), Copy::Newer(2)));
         let mut raw = encode(&label());
-        raw.incompatible.set(64);
-        assert!(matches!(decode(&resealed(raw)), Copy::Features(64)));
+        raw.incompatible.set(1 << 40);
+        assert!(matches!(
+            decode(&resealed(raw)),
+            Copy::Features(0x100_0000_0000)
+        ));
     }
 
     #[test]

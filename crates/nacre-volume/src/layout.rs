@@ -9,6 +9,7 @@
 //! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file); of disks, of what is at home |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
 //! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB; of disks that each hold a part, on the first |
+//! | of disks with data of their own: 2 MiB.. | what all hold, then the journal, then what this one holds alone (D80) |
 //! | last 4096 bytes | label, second copy |
 //!
 //! A copy is written whole and its CRC tells whether it is; the second is written and fenced before
@@ -38,14 +39,19 @@ pub(crate) const DISKS: u64 = 16;
 /// Feature: the disk that has a journal is several that hold each a part; the first one has the
 /// journal (D77).
 pub(crate) const PARTS: u64 = 32;
+/// Feature: of several disks each has data of its own besides what all hold (D80).
+pub(crate) const COMMON: u64 = 64;
 /// All features that this program knows.
-pub(crate) const KNOWN: u64 = JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS;
+pub(crate) const KNOWN: u64 = JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON;
 /// The most devices of a pool with copies, one of them on its way in.
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
 /// A block that becomes one of metadata changes as a whole.
 const JOURNAL_MIN: u64 = 2 * BLOCK_SIZE;
+/// The least that all devices hold where each has a part of its own: the pool's header, a block of
+/// inodes, a log, and as much to begin with.
+pub(crate) const COMMON_MIN: u64 = 6 * BLOCK_SIZE;
 /// The shortest stripe: a unit.
 pub(crate) const STRIPE_MIN: u64 = 4096;
 /// The longest stripe: what one lowest node of a file's map holds.
@@ -107,7 +113,9 @@ pub(crate) struct RawLabel {
     /// start of its data; else 0.
     pub header_device: U16,
     pub header_at: U64,
-    pub reserved: [u8; 88],
+    /// Bytes of data that all devices hold, if each has data of its own behind; else 0.
+    pub common: U64,
+    pub reserved: [u8; 80],
     /// With copies: identity of the first device in the running system when the pool was opened
     /// whole last. It tells a pool from a copy of its files.
     pub home: [U64; 2],
@@ -151,14 +159,14 @@ pub(crate) const POLICY_NONE: u16 = 0;
 pub(crate) const POLICY_OPTANE: u16 = 1;
 pub(crate) const POLICY_CALIBRATED: u16 = 2;
 
-/// One device in the table. The volume is their data in table order.
+/// One device in the table. The volume is their data in table order, behind what all hold.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawDevice {
     pub device: [u8; 16],
     /// Bytes of the device, up to the end of the second label copy.
     pub size: U64,
-    /// Bytes of data, a multiple of 4 MiB.
+    /// Bytes of data, a multiple of 4 MiB; of its own, if all hold something besides.
     pub data: U64,
     pub path_len: U16,
     /// What the device is to the others that hold the same, as `LegState` counts. Without copies:
@@ -180,6 +188,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, stripe) == 260);
     assert!(std::mem::offset_of!(RawLabel, behind) == 268);
     assert!(std::mem::offset_of!(RawLabel, header_at) == 272);
+    assert!(std::mem::offset_of!(RawLabel, common) == 280);
     assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };

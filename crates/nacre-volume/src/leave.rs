@@ -152,6 +152,9 @@ impl Volume {
     pub fn remove_copy(member: &Path, named: &Path) -> Result<PathBuf, VolumeError> {
         let found = Members::find(&[member], Access::ReadWrite)?;
         let index = find_copy(&found, named).ok_or_else(|| refused(member, NOT_THERE))?;
+        if found.table.common > 0 {
+            return Err(refused(member, HOLDS_A_PART));
+        }
         let mut table = found.table.clone();
         let entry = table.devices.remove(index);
         let is_current = |it: &LabelDevice| it.state == Some(LegState::Current);
@@ -177,6 +180,7 @@ impl Volume {
     }
 }
 
+const HOLDS_A_PART: &str = "each device holds a part that no other has, and cannot leave yet; make another pool and copy (`nacre cp -r`)";
 const NOT_THERE: &str = "has no such device; see nacre device list";
 
 /// As [`find`], of copies, which may be missing.
@@ -225,6 +229,7 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
         _ if table.is_parts() => {
             "devices behind an image in memory cannot leave yet; make another pool and copy (`nacre cp -r`)"
         }
+        _ if table.common > 0 => HOLDS_A_PART,
         _ if table.behind > 0 => "has a disk behind it; make another pool and copy (`nacre cp -r`)",
         _ if found.members.len() < 2 => {
             "it is the pool's only device; `nacre delete` deletes the pool"
@@ -262,6 +267,7 @@ fn write_next(table: &LabelInfo, parts: &[Part]) -> Result<(), VolumeError> {
         sequence: table.sequence + 1,
         emulates: &table.emulates,
         arrangement: table.arrangement(),
+        common: table.common,
         gone: &table.gone(),
     };
     write_labels(shared, parts)

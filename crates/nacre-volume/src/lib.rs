@@ -40,7 +40,7 @@ mod volume;
 pub use cache::CacheInfo;
 pub use commit::Version;
 pub use copies::CopyInfo;
-pub use create::{Caching, CreateOptions, DeviceSpec};
+pub use create::{Caching, Common, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::{LEAST_ROOM, MAX_DEVICES};

@@ -89,6 +89,8 @@ impl FromStr for Stripe {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     stripe: u64,
+    /// The units before the first device's, which all devices hold (D80).
+    common: u64,
     /// The unit behind each device's last one; rising.
     ends: Vec<u64>,
 }
@@ -102,8 +104,27 @@ impl Placement {
         let units = stripe.bytes() >> UNIT_SHIFT;
         (units > 0 && ends.len() > 1).then(|| Placement {
             stripe: units,
+            common: 0,
             ends: ends.map(|end| end >> UNIT_SHIFT).collect(),
         })
+    }
+
+    /// As [`Placement::of`], behind so many bytes that all devices hold.
+    pub(crate) fn behind(
+        common: u64,
+        stripe: Stripe,
+        ends: impl ExactSizeIterator<Item = u64>,
+    ) -> Option<Placement> {
+        Some(Placement {
+            common: common >> UNIT_SHIFT,
+            ..Self::of(stripe, ends)?
+        })
+    }
+
+    /// Units that all devices hold, the first ones; 0: none.
+    #[inline]
+    pub fn common(&self) -> u64 {
+        self.common
     }
 
     /// How many units lie side by side on a device; a power of two up to 512. Stripes begin at
@@ -122,7 +143,9 @@ impl Placement {
     /// The units of a device.
     #[inline]
     pub fn units(&self, device: usize) -> Range<u64> {
-        let start = device.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = device
+            .checked_sub(1)
+            .map_or(self.common, |before| self.ends[before]);
         start..self.ends[device]
     }
 
@@ -176,6 +199,7 @@ mod tests {
     fn each_unit_has_the_device_whose_range_holds_it() {
         let placement = Placement {
             stripe: 512,
+            common: 0,
             ends: vec![1024, 4096, 5120],
         };
         assert_eq!(placement.units(0), 0..1024);

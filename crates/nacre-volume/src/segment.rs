@@ -119,6 +119,19 @@ impl Closed {
     }
 }
 
+impl Closed {
+    /// Of disks that hold a common part: from the first to the last of what was on lost ones alone.
+    pub(crate) fn of_lost(parts: &[Range<u64>]) -> Self {
+        let units = |at: u64| (at - DATA_START) >> UNIT_SHIFT;
+        let (first, last) = (parts.first(), parts.last());
+        let all = first.zip(last);
+        Self {
+            gone: Vec::new(),
+            leaving: all.map(|(first, last)| units(first.start)..units(last.end)),
+        }
+    }
+}
+
 /// What comes next in the volume.
 enum Piece<'p> {
     Device(&'p Part),

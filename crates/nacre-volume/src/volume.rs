@@ -144,11 +144,13 @@ impl Volume {
         segment: Segment,
         owned: (Uuid, Owner),
         home: DeviceIdentity,
-        cache: Option<Cache>,
+        (arrangement, cache): (Arrangement, Option<Cache>),
     ) -> Result<Self, VolumeError> {
+        let legs = cache.as_ref().and_then(|cache| cache.disk.legs());
+        let closed = legs.map_or_else(Closed::default, |legs| Closed::of_lost(&legs.lost_parts()));
         Ok(Self {
             home: Some(home),
-            ..Self::of(vec![segment], owned, Default::default(), cache)?
+            ..Self::of(vec![segment], owned, (arrangement, closed), cache)?
         })
     }
 
@@ -167,9 +169,14 @@ impl Volume {
             .map(|segment| segment.end)
             .collect();
         let parts = cache.as_ref().and_then(|cache| cache.disk.parts());
+        let own = cache.as_ref().and_then(|cache| cache.disk.legs()?.own());
+        let own = own.and_then(|own| {
+            let ends = own.parts().iter().map(|part| part.end - DATA_START);
+            Placement::behind(own.common_end() - DATA_START, stripe, ends)
+        });
         let placement = match (parts, segments.iter().filter(is_real).count()) {
             (Some(parts), _) => Placement::of(stripe, parts.disks().iter().map(|it| it.range.end)),
-            (None, 0 | 1) => None,
+            (None, 0 | 1) => own,
             (None, _) => Placement::of(stripe, ends.into_iter()),
         };
         let head = match segments.is_empty() {

@@ -6,7 +6,8 @@ use crate::failure::{Failure, Result, store_failure};
 use crate::output;
 use crate::users::refuse_if_open;
 use clap::Args;
-use nacre_store::check::{Report as Checked, check};
+use nacre_fs::Fs;
+use nacre_store::check::{Lost, Report as Checked, check};
 use nacre_store::repair::{Outcome, repair};
 use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, Volume};
@@ -61,9 +62,20 @@ struct Report {
     metadata_bytes: u64,
     leaked_bytes: u64,
     problems: Vec<String>,
+    /// Contents that were on devices which are lost.
+    lost: Vec<LostBytes>,
     more_problems: u64,
     seconds: f64,
     objects_per_second: f64,
+}
+
+#[derive(Serialize)]
+struct LostBytes {
+    /// A path of the file in the pool, or the number of the object.
+    what: String,
+    /// Which bytes: from the first one to the one behind the last.
+    from: u64,
+    to: u64,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -71,12 +83,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let label = Volume::inspect(pool)?;
     refuse_if_open(pool)?;
     let start = Instant::now();
-    let (checked, recovered, outcome) = match arguments.repair {
+    let (checked, lost, recovered, outcome) = match arguments.repair {
         false => examine(pool)?,
         true => repair_pool(pool, arguments.dry_run)?,
     };
     let foreseen = arguments.dry_run && (!outcome.fixes.is_empty() || !label.intact);
-    let summary = summarise(checked, recovered, outcome, start.elapsed().as_secs_f64());
+    let summary = summarise(
+        (checked, lost),
+        recovered,
+        outcome,
+        start.elapsed().as_secs_f64(),
+    );
     let report = Report {
         labels_restored: !label.intact,
         clean: summary.clean && !foreseen,
@@ -92,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let count = match arguments.dry_run {
         true => report.fixes.len() as u64 + report.more_fixes,
-        false => report.problems.len() as u64 + report.more_problems,
+        false => (report.problems.len() + report.lost.len()) as u64 + report.more_problems,
     };
     let problems = format!("{count} problem{}", if count == 1 { "" } else { "s" });
     Err(Failure::Damaged {
@@ -102,7 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-fn examine(pool: &Path) -> Result<(Checked, bool, Outcome)> {
+type Examined = (Checked, Vec<LostBytes>, bool, Outcome);
+
+fn examine(pool: &Path) -> Result<Examined> {
     let attached = Attached::open_to_read(pool, None)?;
     let recovered = attached.fs.store().report();
     let bar = output::bar(0, "checking", false);
@@ -111,12 +130,33 @@ fn examine(pool: &Path) -> Result<(Checked, bool, Outcome)> {
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
+    let lost = named(&attached.fs, &checked);
     attached.detach()?;
     let recovered = recovered.rebuilt || recovered.replayed > 0;
-    Ok((checked, recovered, Outcome::default()))
+    Ok((checked, lost, recovered, Outcome::default()))
 }
 
-fn repair_pool(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
+/// What is lost, with the names of files.
+fn named(fs: &Fs, checked: &Checked) -> Vec<LostBytes> {
+    if checked.lost.is_empty() {
+        return Vec::new();
+    }
+    let paths = fs.paths_of(&checked.lost.iter().map(|it| it.object).collect());
+    let named = |lost: &Lost| {
+        let path = paths.get(&lost.object);
+        LostBytes {
+            what: path.map_or_else(
+                || format!("object {}", lost.object),
+                |path| output::harmless(&String::from_utf8_lossy(path)),
+            ),
+            from: lost.bytes.start,
+            to: lost.bytes.end,
+        }
+    };
+    checked.lost.iter().map(named).collect()
+}
+
+fn repair_pool(pool: &Path, dry_run: bool) -> Result<Examined> {
     let access = match dry_run {
         true => Access::ReadOnly,
         false => Access::ReadWrite,
@@ -131,14 +171,26 @@ fn repair_pool(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
     });
     bar.finish_and_clear();
     let (mut outcome, _volume) = done.map_err(|error| store_failure(pool, error))?;
-    Ok((std::mem::take(&mut outcome.left), true, outcome))
+    let left = std::mem::take(&mut outcome.left);
+    let lost = left.lost.iter().map(|it| LostBytes {
+        what: format!("object {}", it.object),
+        from: it.bytes.start,
+        to: it.bytes.end,
+    });
+    let lost = lost.collect();
+    Ok((left, lost, true, outcome))
 }
 
-fn summarise(checked: Checked, recovered: bool, outcome: Outcome, seconds: f64) -> Report {
+fn summarise(
+    (checked, lost): (Checked, Vec<LostBytes>),
+    recovered: bool,
+    outcome: Outcome,
+    seconds: f64,
+) -> Report {
     let counts = checked.counts;
     let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
     Report {
-        clean: checked.problems.is_empty(),
+        clean: checked.problems.is_empty() && lost.is_empty() && checked.more_problems == 0,
         recovered,
         labels_restored: false,
         fixes: outcome.fixes.iter().map(ToString::to_string).collect(),
@@ -150,6 +202,7 @@ fn summarise(checked: Checked, recovered: bool, outcome: Outcome, seconds: f64) 
         metadata_bytes: counts.metadata_units * UNIT_SIZE,
         leaked_bytes: counts.leaked_units * UNIT_SIZE,
         problems: checked.problems.iter().map(ToString::to_string).collect(),
+        lost,
         more_problems: checked.more_problems,
         seconds,
         objects_per_second: per_second(counts.objects as f64),
@@ -176,6 +229,13 @@ fn describe(pool: &Path, arguments: &Arguments, report: &Report) -> String {
     }
     for problem in &report.problems {
         let _ = writeln!(text, "{pool}: {problem}");
+    }
+    for lost in &report.lost {
+        let (what, from, last) = (&lost.what, lost.from, lost.to - 1);
+        let _ = writeln!(
+            text,
+            "{pool}: {what}: bytes {from} to {last} were on a device that is lost"
+        );
     }
     let _ = writeln!(
         text,

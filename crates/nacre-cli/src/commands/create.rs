@@ -9,7 +9,7 @@ use crate::wish::Wish;
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
-use nacre_volume::{Caching, CreateOptions, DeviceSpec, Policy, Stripe, Survives, Volume};
+use nacre_volume::{Caching, Common, CreateOptions, DeviceSpec, Policy, Stripe, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ Examples:
   nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two disks or devices as one pool (4 GiB each)
   nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB
   nacre create --copies 2 /dev/dax0.0 /dev/dax1.0    everything on both: one may be lost
+  nacre create --copies metadata=2 --size 4G /mnt/a/p /mnt/b/p    names on both, contents on one
   nacre create --behind cold.img=500G /dev/dax0.0    what is cold goes to a file on a disk";
 
 /// Why a wish for a cache has no effect.
@@ -44,14 +45,20 @@ pub struct Arguments {
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// On how many devices everything is to be, from 2 to 4; as many are named, and the pool is as
-    /// large as the smallest
+    /// large as the smallest. With metadata=NUMBER only metadata is, and what has the attribute
+    /// user.nacre.copies; other contents are on one. For disks, or files in mode cached
     #[arg(
         long,
-        value_name = "NUMBER",
-        default_value_t = 1,
+        value_name = "[metadata=]NUMBER",
+        value_parser = Copies::parse,
+        default_value = "1",
         hide_default_value = true
     )]
-    copies: usize,
+    copies: Copies,
+    /// With --copies metadata=NUMBER: how much is on all devices [default: an eighth of the
+    /// smallest, at least 24M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    copies_room: Option<u64>,
     /// A disk behind the devices, or a file on one: what is cold goes there when they get full. A
     /// file that is made needs a size
     #[arg(long, value_name = "DEVICE[=SIZE]", value_parser = Behind::parse, conflicts_with = "copies")]
@@ -93,6 +100,39 @@ struct Made {
     emulates: String,
     devices: Vec<PathBuf>,
     behind: Vec<PathBuf>,
+}
+
+/// On how many devices what is.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    number: usize,
+    /// Metadata alone.
+    metadata: bool,
+}
+
+impl Copies {
+    /// `NUMBER` or `metadata=NUMBER`.
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let rest = text.strip_prefix("metadata=");
+        let number = rest.unwrap_or(text).parse();
+        let number = number.map_err(|_| "a number, or metadata= and a number".to_owned())?;
+        let metadata = rest.is_some();
+        match metadata && number < 2 {
+            true => Err("metadata on one device is a pool without copies".to_owned()),
+            false => Ok(Self { number, metadata }),
+        }
+    }
+
+    /// How much all devices hold, if not the same.
+    fn common(self, room: Option<u64>) -> Result<Option<Common>> {
+        match (self.metadata, room) {
+            (false, Some(_)) => Err(Failure::Usage(
+                "--copies-room is for --copies metadata=NUMBER".to_owned(),
+            )),
+            (false, None) => Ok(None),
+            (true, room) => Ok(Some(room.map_or(Common::Usual, Common::Bytes))),
+        }
+    }
 }
 
 /// A device behind the others.
@@ -138,7 +178,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         force: arguments.force,
         granularity: arguments.granularity.policy(),
         stripe: arguments.stripe,
-        copies: arguments.copies,
+        copies: arguments.copies.number,
+        common: arguments.copies.common(arguments.copies_room)?,
         behind: &arguments.behind,
     };
     let (volume, mode) = make(&arguments.devices, taking, mode)?;
@@ -190,6 +231,8 @@ pub struct Taking<'a> {
     pub stripe: Option<Stripe>,
     /// How many devices hold the same; 0 for 1.
     pub copies: usize,
+    /// How much they do, if not all.
+    pub common: Option<Common>,
     /// Further ones, which stand behind.
     pub behind: &'a [Behind],
 }
@@ -230,6 +273,7 @@ pub fn make(
         granularity: taking.granularity,
         stripe: taking.stripe,
         copies: taking.copies,
+        common: taking.common,
         behind: taking.behind.len(),
     };
     let volume = Volume::create(&specs, how)?;

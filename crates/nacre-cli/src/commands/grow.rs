@@ -59,6 +59,7 @@ pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
             granularity: None,
             stripe,
             copies: 1,
+            common: None,
             behind: 0,
         };
         Volume::grow(&[pool], &added, options)?;

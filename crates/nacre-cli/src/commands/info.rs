@@ -77,6 +77,10 @@ struct Usage {
     format_version: u32,
     /// With what comes back from empty metadata blocks when it is needed.
     free_bytes: u64,
+    /// Where devices hold a part together, and the rest each alone: what all hold, and what is free
+    /// of it.
+    common_bytes: u64,
+    free_common_bytes: u64,
     objects: u64,
     metadata_blocks: MetadataBlocks,
 }
@@ -260,6 +264,8 @@ fn read_usage(store: &Store) -> Usage {
         mode: Mode::name(info.mode),
         format_version: info.version,
         free_bytes: space.free_units * UNIT_SIZE,
+        common_bytes: store.volume().common_units() * UNIT_SIZE,
+        free_common_bytes: (space.free_units - space.free_alone) * UNIT_SIZE,
         // Object number 0 names nothing.
         objects: (space.objects - space.free_objects).saturating_sub(1),
         metadata_blocks: MetadataBlocks {
@@ -310,6 +316,15 @@ fn describe(report: &Report, survives: Survives) -> String {
         (None, why) => {
             let _ = write!(text, "\nunknown   {}\n", why.as_deref().unwrap_or(""));
         }
+    }
+    if let Some(usage) = report.usage.as_ref().filter(|it| it.common_bytes > 0) {
+        let _ = writeln!(
+            text,
+            "on all    {}, {} free; on one {} free",
+            size::human(usage.common_bytes),
+            size::human(usage.free_common_bytes),
+            size::human(usage.free_bytes - usage.free_common_bytes),
+        );
     }
     describe_devices(report, &mut text);
     text.push_str(&copy_lines(&report.copies));

@@ -8,13 +8,13 @@ use crate::inode::{FileType, file_type, is_directory};
 use crate::live::LiveEntry;
 use crate::permission::{Access, Caps, Cred, SET_GID, SET_UID};
 use crate::whole::hold::{Held, Member, Survey};
-use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL};
+use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL, FLAG_KEPT};
 use nacre_store::{INLINE_MAX, NewObject, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 use std::ops::ControlFlow;
 
 /// Of the flags, those that a copy has like its original.
-const LISTS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL;
+const COPIED: u32 = FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_KEPT;
 
 /// What was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,7 +168,7 @@ impl<'p, 'f> Planting<'p, 'f> {
         tx.set_attrs(id, |attrs| {
             (attrs.atime, attrs.mtime) = (member.attrs.atime, member.attrs.mtime);
             (attrs.mode, attrs.uid, attrs.gid) = (mode, uid, gid);
-            attrs.flags = attrs.flags & !LISTS | member.attrs.flags & LISTS;
+            attrs.flags = attrs.flags & !COPIED | member.attrs.flags & COPIED;
         })?;
         if member.attrs.xattrs == 0 {
             return Ok(());

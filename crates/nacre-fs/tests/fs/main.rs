@@ -6,6 +6,7 @@ mod behind;
 mod cached;
 
 mod data;
+mod kept;
 mod leaving;
 mod lists;
 mod model;

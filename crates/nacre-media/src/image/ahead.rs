@@ -93,7 +93,7 @@ impl Fetched {
         }
         let len = (range.end - range.start) as usize;
         let part = self.part;
-        match pread(direct, self.part(part, len), range.start - back)? {
+        match pread(direct, self.part(part, len), range.start.wrapping_sub(back))? {
             done if done == len => Ok(()),
             _ => Err(Errno::AGAIN.into()),
         }
@@ -107,7 +107,7 @@ impl Fetched {
         }
         let (part, len) = (1 - self.part, (range.end - range.start) as usize);
         let to = self.part(part, len).as_mut_ptr();
-        let request = Request::read(direct, range.start - back, to, len);
+        let request = Request::read(direct, range.start.wrapping_sub(back), to, len);
         // SAFETY: the file stays open as long as the image, and the memory until somebody has
         // waited: whoever replaces or drops it does.
         if unsafe { self.context.begin(&mut [request]) } == 1 {

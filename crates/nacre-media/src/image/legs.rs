@@ -20,7 +20,7 @@ pub struct DiskFds<'d> {
     pub plain: BorrowedFd<'d>,
     /// Past it, where that can be.
     pub direct: Option<BorrowedFd<'d>>,
-    /// A place of the image lies so many bytes nearer to the start on the disk.
+    /// A place of the image lies so many bytes nearer to the start on the disk, modulo 2^64.
     pub back: u64,
 }
 
@@ -29,6 +29,9 @@ pub trait DiskLegs: Send + Sync {
     /// Calls `read` with the disk that a place, and what follows it up to a multiple of 1 MiB, is
     /// to be read from, and with another one if that fails.
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()>;
+
+    /// Whether a disk is there that has a place.
+    fn has_place(&self, at: u64) -> bool;
 }
 
 /// A page of the image.

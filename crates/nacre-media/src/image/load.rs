@@ -325,7 +325,9 @@ impl Image {
         while at < range.end {
             let (to, len) = (self.address(at), (range.end - at) as usize);
             // SAFETY: the place is mapped, and nobody uses it before the bits of its units are set.
-            let read = unsafe { libc::pread64(disk, to.cast::<c_void>(), len, (at - back) as i64) };
+            let read = unsafe {
+                libc::pread64(disk, to.cast::<c_void>(), len, at.wrapping_sub(back) as i64)
+            };
             match read {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 1.. => at += read as u64,
@@ -346,6 +348,7 @@ impl Image {
         if whole.is_empty() || self.present.has_all(whole.clone()) {
             return Ok(());
         }
+        self.refuse_lost(whole.start)?;
         by_region(whole).try_for_each(|part| self.claim_part(part))
     }
 
@@ -359,7 +362,7 @@ impl Image {
         }
         self.slow_down();
         let _coming = self.region(range.start).lock();
-        if self.present.has_any(range.clone()) {
+        if self.present.has_any(range.clone()) || self.refuse_lost(range.start).is_err() {
             return false;
         }
         self.make_room(range.end - range.start);
@@ -380,6 +383,14 @@ impl Image {
         self.note(at.get(), len as u64);
         self.came(range);
         true
+    }
+
+    /// What is stored to a place on a disk that is lost would be lost, too.
+    fn refuse_lost(&self, unit: u64) -> Result<(), MediaFailed> {
+        match &self.legs {
+            Some(legs) if !legs.has_place(unit * UNIT_SIZE) => Err(MediaFailed),
+            _ => Ok(()),
+        }
     }
 
     fn claim_part(&self, part: Range<u64>) -> Result<(), MediaFailed> {

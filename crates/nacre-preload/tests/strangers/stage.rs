@@ -72,6 +72,7 @@ impl Stage {
         };
         let files = PoolFiles::make(&PoolChoice {
             behind: 0,
+            common: None,
             base,
             devices,
             bytes: 48 << 20,

@@ -5,6 +5,7 @@
 //! handed out twice.
 
 mod behind;
+mod kept;
 mod spread;
 mod word;
 
@@ -129,9 +130,23 @@ impl<'a> Allocator<'a> {
     /// is free.
     #[inline]
     pub(crate) fn take(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        self.take_for(goal, want, || false)
+    }
+
+    /// As [`Allocator::take`]; what `is_kept` is on all disks, if each has others alone.
+    #[inline]
+    pub(crate) fn take_for(
+        &self,
+        goal: Option<UnitNo>,
+        want: u64,
+        is_kept: impl FnOnce() -> bool,
+    ) -> Option<Run> {
         let want = want.max(1);
         if let Some(special) = self.special {
-            return self.take_specially(special, goal, want);
+            return match special.common() > 0 && is_kept() {
+                true => self.take_common(goal, want),
+                false => self.take_specially(special, goal, want),
+            };
         }
         self.take_anywhere(goal, want)
     }
@@ -163,16 +178,16 @@ impl<'a> Allocator<'a> {
             .or_else(|| self.take_any(want))
     }
 
-    /// Takes one unit.
+    /// Takes one unit of metadata.
     pub(crate) fn take_one(&self, goal: Option<UnitNo>) -> Option<UnitNo> {
-        self.take(goal, 1).map(|run| run.start)
+        self.take_for_metadata(goal, 1).map(|run| run.start)
     }
 
     /// Takes the 1024 units of the next free 4 MiB-aligned block below the one that was taken so
     /// last: blocks that move go round the device, and no place is worn by one thing right after
     /// the other.
     pub(crate) fn take_block(&self) -> Option<UnitNo> {
-        let blocks = self.bits.len() / BLOCK_WORDS;
+        let blocks = self.for_metadata().bits.len() / BLOCK_WORDS;
         let last = (self.block_hint.load(Relaxed) as usize).min(blocks);
         let mut turns = (0..last).rev().chain((last..blocks).rev());
         let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
@@ -244,8 +259,12 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Takes exactly `count` contiguous units, wherever they are.
+    /// Takes exactly `count` contiguous units of metadata, wherever they are.
     pub(crate) fn take_exact(&self, count: u64) -> Option<Run> {
+        self.for_metadata().take_exactly(count)
+    }
+
+    fn take_exactly(&self, count: u64) -> Option<Run> {
         let mut at = 0;
         while let Some(start) = self.next_clear(at) {
             match self.take_at(start, count) {

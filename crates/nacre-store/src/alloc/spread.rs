@@ -192,7 +192,7 @@ impl Allocator<'_> {
     /// The rest of the stripe that the goal lies in: right there, or else on the same device.
     fn take_in_stripe(&self, spread: Spread<'_>, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let (goal, stripe) = (goal?, spread.placement.stripe());
-        if goal.0.is_multiple_of(stripe) {
+        if goal.0.is_multiple_of(stripe) || goal.0 < spread.placement.common() {
             return None;
         }
         let want = want.min(stripe - goal.0 % stripe);

@@ -9,6 +9,7 @@ mod links;
 mod objects;
 mod units;
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c, site};
@@ -65,8 +66,19 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// Problems that found no place in the list.
     pub more_problems: u64,
+    /// Contents that were on disks which are lost, and nowhere else (D80); at most 1000 entries.
+    pub lost: Vec<Lost>,
     /// What there is.
     pub counts: Counts,
+}
+
+/// Bytes of an object that are lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The object.
+    pub object: ObjectId,
+    /// Which bytes of it.
+    pub bytes: Range<u64>,
 }
 
 impl Report {

@@ -2,17 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use nacre_types::{ObjectId, VolumeOffset};
+use nacre_types::{ObjectId, UNIT_SIZE, VolumeOffset};
 
-use super::Check;
 use super::links::{is_directory, kind_of};
+use super::{Check, Lost};
 use crate::block_map::layout::MapWord;
 use crate::data::map::{Map, Met, PartsMap};
 use crate::error::StoreError;
 use crate::keyed::layout::Kind;
 use crate::layout::{EntryValue, INLINE_MAX, Tree, entry_hash, is_name, split_entry_key};
 use crate::object::onode::Attrs;
-use crate::recovery::scan::{pages_of_onode, walk_tree};
+use crate::recovery::scan::{MAX_PROBLEMS, pages_of_onode, walk_tree};
 
 /// Types that an object can have, as in `d_type`: fifo, character device, directory, block device,
 /// file, link, socket; and [`Kind`]s.
@@ -84,6 +84,12 @@ impl Check<'_> {
             Met::Page(page, entry) => {
                 self.report.counts.data_units += 1;
                 self.report.counts.beyond_eof += u64::from(page >= pages && entry.is_written());
+                if entry.is_written()
+                    && page < pages
+                    && self.store.allocator().is_lost(entry.unit())
+                {
+                    self.note_lost(id, page);
+                }
                 self.units.claim(entry);
                 false
             }
@@ -92,6 +98,19 @@ impl Check<'_> {
                 false
             }
         });
+    }
+
+    /// A page of an object is lost.
+    fn note_lost(&mut self, object: ObjectId, page: u64) {
+        let bytes = page * UNIT_SIZE..(page + 1) * UNIT_SIZE;
+        let has_room = self.report.lost.len() < MAX_PROBLEMS;
+        match self.report.lost.last_mut() {
+            Some(last) if last.object == object && last.bytes.end == bytes.start => {
+                last.bytes.end = bytes.end;
+            }
+            _ if has_room => self.report.lost.push(Lost { object, bytes }),
+            _ => self.report.more_problems += 1,
+        }
     }
 
     fn check_parts(&mut self, id: ObjectId, onode: VolumeOffset) {

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
+use nacre_types::{UNIT_SIZE, UnitNo};
 use nacre_volume::{Access, Committer, MediaFailed, Numbers, Pace};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -315,8 +316,32 @@ impl Store {
     /// As [`Store::commit`], wherever there is a disk.
     pub fn commit_now(&self) -> Result<()> {
         match self.volume().has_image() {
-            true => self.attachment().commit(self.slot()),
+            true => {
+                let done = self.attachment().commit(self.slot());
+                self.leave_lost();
+                done
+            }
             false => Ok(()),
+        }
+    }
+
+    /// Of disks that were lost nobody gets units any more, and what memory still has of them goes:
+    /// what is stored there would be lost, too (D80).
+    pub(crate) fn leave_lost(&self) {
+        let lost = match self.volume().common_units() {
+            0 => return,
+            _ => self.volume().lost_units(),
+        };
+        let Some((first, last)) = lost.first().zip(lost.last()) else {
+            return;
+        };
+        let all = first.start..last.end;
+        if self.is_writable() && self.leaving_units() != all {
+            self.close_device(all);
+        }
+        for units in &lost {
+            let len = (units.end - units.start) * UNIT_SIZE;
+            self.volume().drop_range(UnitNo(units.start).offset(), len);
         }
     }
 

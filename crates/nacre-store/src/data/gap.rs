@@ -53,6 +53,7 @@ impl Change<'_> {
             let own = self.own_run(page, run.end())?;
             let volume = self.file.store.volume();
             let at = own.entry.unit().offset();
+            self.file.store.refuse_lost(own.entry.unit())?;
             self.settle(volume.zero(at, own.count * UNIT_SIZE, StoreKind::Data))?;
             page = own.end();
         }
@@ -67,6 +68,7 @@ impl Change<'_> {
             return Ok(());
         }
         let own = self.own_run(page, page + 1)?;
+        self.file.store.refuse_lost(own.entry.unit())?;
         let at = own.entry.unit().offset().add(from % UNIT_SIZE);
         // The last byte is a step of its own: stale bytes of a test must reach it.
         let len = to - from - u64::from(!site::step());

@@ -146,6 +146,10 @@ impl Change<'_> {
             wanted += if run.entry.is_hole() { run.count } else { 0 };
             page = run.end();
         }
+        if alloc.common() > 0 {
+            let free = alloc.count_free_for(self.file.is_kept());
+            return (wanted <= free).then_some(()).ok_or(StoreError::NoSpace);
+        }
         if wanted <= alloc.free_units() || wanted <= alloc.count_free() {
             return Ok(());
         }

@@ -48,12 +48,19 @@ use crate::alloc::Run;
 use crate::block_map::{Leaf, PageRun, Translation};
 use crate::data::map::Map;
 use crate::error::{Result, StoreError};
-use crate::layout::{ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, size_salt};
+use crate::layout::{
+    FLAG_KEPT, ONODE_CTIME_AT, ONODE_FLAGS_AT, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODE_MTIME_AT,
+    ONODE_SIZE_AT, size_salt,
+};
 use crate::object::lock::{ChangeMark, ObjectGuard, move_mapping_epoch};
 use crate::store::Store;
 
 /// The largest size of a file in bytes.
 pub const MAX_FILE_SIZE: u64 = CheckedWord::MAX;
+
+/// The type bits of a mode, and those of a symbolic link.
+const TYPE_MASK: u32 = 0o170_000;
+const LINK: u32 = 0o120_000;
 
 /// How full a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +69,8 @@ pub struct Statfs {
     pub units: u64,
     /// Free units.
     pub free_units: u64,
+    /// Of these, those for contents that are on one disk of several that hold a common part.
+    pub free_alone: u64,
     /// Object numbers of the pool.
     pub objects: u64,
     /// Free object numbers.
@@ -170,6 +179,15 @@ impl<'s> File<'s> {
             entry: run.entry,
             size_word: self.sound_size_word(),
         }
+    }
+
+    /// Whether its contents are to be on all disks, where others are on one (D80). A target of a
+    /// link is as good as metadata.
+    #[cold]
+    fn is_kept(&self) -> bool {
+        let word = |field| self.store.volume().load_u32(self.onode.add(field));
+        let is_link = word(ONODE_MODE_AT) & TYPE_MASK == LINK;
+        is_link || word(ONODE_FLAGS_AT) & FLAG_KEPT != 0
     }
 
     /// The size word, or 0 if it is damaged.
@@ -285,7 +303,8 @@ impl<'g> Change<'g> {
     fn take(&self, want: u64) -> Result<Run> {
         let goal = Some(self.icore.alloc_hint.load(Relaxed)).filter(|&hint| hint != 0);
         let store = self.file.store;
-        let run = store.take_space(|alloc| alloc.take(goal.map(UnitNo), want))?;
+        let goal = goal.map(UnitNo);
+        let run = store.take_space(|alloc| alloc.take_for(goal, want, || self.file.is_kept()))?;
         self.icore.alloc_hint.store(run.end().0, Relaxed);
         let volume = self.file.store.volume();
         volume.expect_stores(run.start.offset(), run.count * UNIT_SIZE);
@@ -363,7 +382,12 @@ impl Store {
         let (empty, _) = self.count_empty_and_gone();
         let alloc = self.allocator();
         let free = alloc.free_units() + alloc.free_behind() + empty * UNITS_PER_BLOCK;
+        let free_alone = match alloc.common() {
+            0 => free,
+            _ => alloc.count_free_for(false),
+        };
         Statfs {
+            free_alone: free_alone.min(self.units),
             units: self.volume().present_units().min(self.units),
             free_units: free.min(self.units),
             objects: self.max_objects,

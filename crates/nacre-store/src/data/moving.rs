@@ -16,7 +16,7 @@ use crate::alloc::Run;
 use crate::block_map::PageRun;
 use crate::block_map::layout::MapWord;
 use crate::data::map::PartsMap;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
@@ -72,11 +72,19 @@ impl Drop for Leaving<'_> {
 impl Store {
     /// Copies bytes where a unit's contents lie; a device that fails there fails this alone.
     pub(super) fn read_contents(&self, at: VolumeOffset, to: &mut [u8]) -> Result<()> {
-        if !self.allocator().is_behind(at.unit()) {
+        if !self.allocator().fails_alone(at.unit()) {
             self.volume().read(at, to);
             return Ok(());
         }
         self.volume().read_user(at, to.into()).map_err(copy_error)
+    }
+
+    /// Fails if contents are to be changed in place that were on a disk which is lost.
+    pub(super) fn refuse_lost(&self, unit: UnitNo) -> Result<()> {
+        match self.allocator().is_lost(unit) {
+            true => Err(StoreError::MediaFault),
+            false => Ok(()),
+        }
     }
 
     /// Copies contents of an object from a page on to where `choose` says. `None`: somebody uses

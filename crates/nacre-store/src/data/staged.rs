@@ -274,7 +274,8 @@ impl Tx<'_> {
         let entry = self.old_entry(staged, page)?;
         let alloc = self.store.allocator();
         let shared = entry.may_be_shared() && alloc.must_be_left(entry.unit());
-        Ok((entry.is_written() && !shared).then_some(entry.unit()))
+        let is_lost = entry.is_written() && alloc.is_lost(entry.unit());
+        Ok((entry.is_written() && !shared && !is_lost).then_some(entry.unit()))
     }
 
     /// What the medium says of a page whose bytes still count.

@@ -160,7 +160,9 @@ impl Store {
     pub(super) fn may_spread(&self) -> bool {
         let most = (self.units / UNITS_PER_BLOCK / SPREAD_SHARE).min(SPREAD_MOST);
         let (_, gone) = self.count_empty_and_gone();
-        self.block_count() - gone < most && self.allocator().free_units() > self.units / 4
+        let alloc = self.allocator();
+        let has_room = alloc.free_units() > self.units / 4 && alloc.common() == 0;
+        self.block_count() - gone < most && has_room
     }
 
     /// Moves a metadata block to another place, so that onodes wear the whole device, if no object

@@ -196,6 +196,7 @@ impl Store {
         store.clock = options.clock;
         store.report.joined = true;
         store.former = former;
+        store.leave_lost();
         Ok(store)
     }
 

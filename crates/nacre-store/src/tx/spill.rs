@@ -24,7 +24,9 @@ impl Tx<'_> {
         let mut done = 0;
         while done < len {
             let want = ((len - done) as u64).div_ceil(UNIT_SIZE);
-            let run = self.store.take_space(|alloc| alloc.take(None, want))?;
+            let run = self
+                .store
+                .take_space(|alloc| alloc.take_for_metadata(None, want))?;
             self.adopt(run);
             self.free_after_commit(run);
             let part = (len - done).min((run.count * UNIT_SIZE) as usize);

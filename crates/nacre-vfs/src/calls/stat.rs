@@ -203,7 +203,7 @@ impl Mount {
             block_size: stat.unit_size.into(),
             blocks: stat.units,
             free: stat.free_units,
-            available: stat.free_units,
+            available: stat.available_units,
             files: stat.objects,
             files_free: stat.free_objects,
             fsid: [stat.id as u32, (stat.id >> 32) as u32],

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
 use super::one::{One, at_once};
+use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
 use crate::layout::DATA_START;
@@ -43,22 +44,22 @@ pub(crate) struct Leg {
 
 /// A disk as labels tell it.
 #[derive(Debug)]
-struct Seat {
+pub(super) struct Seat {
     /// Its place in the table.
-    index: usize,
-    uuid: Uuid,
-    state: LegState,
+    pub(super) index: usize,
+    pub(super) uuid: Uuid,
+    pub(super) state: LegState,
     /// Something is there, but not what was.
     is_damaged: bool,
     /// `None`: it is not there.
-    leg: Option<Arc<Leg>>,
+    pub(super) leg: Option<Arc<Leg>>,
 }
 
 /// What the labels of one sequence number say. The next one comes behind.
 #[derive(Debug)]
-struct View {
-    sequence: u64,
-    seats: Vec<Seat>,
+pub(super) struct View {
+    pub(super) sequence: u64,
+    pub(super) seats: Vec<Seat>,
     next: OnceLock<Box<View>>,
 }
 
@@ -73,10 +74,12 @@ pub(crate) struct LegsDisk {
     spans: Spans,
     labels: Labels,
     writable: bool,
+    /// What each holds alone; `None`: they hold the same.
+    alone: Option<Own>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Word(u64);
+pub(super) struct Word(u64);
 
 impl Word {
     fn of(sequence: u64, lost: u64) -> Self {
@@ -97,7 +100,7 @@ impl Word {
 }
 
 impl Seat {
-    fn one(&self) -> Option<One<'_>> {
+    pub(super) fn one(&self) -> Option<One<'_>> {
         Some(One(self.index, &self.leg.as_ref()?.file))
     }
 }
@@ -123,7 +126,7 @@ impl View {
     }
 
     /// The newest.
-    fn last(&self) -> &Self {
+    pub(super) fn last(&self) -> &Self {
         let mut view = self;
         while let Some(next) = view.next.get() {
             view = next;
@@ -131,12 +134,12 @@ impl View {
         view
     }
 
-    fn seat(&self, uuid: Uuid) -> Option<&Seat> {
+    pub(super) fn seat(&self, uuid: Uuid) -> Option<&Seat> {
         self.seats.iter().find(|seat| seat.uuid == uuid)
     }
 
     /// Those that get what is written.
-    fn stored_to(&self, word: Word) -> impl Iterator<Item = &Seat> {
+    pub(super) fn stored_to(&self, word: Word) -> impl Iterator<Item = &Seat> {
         let there = move |seat: &&Seat| seat.state.is_stored_to() && !word.has_lost(seat.index);
         self.seats.iter().filter(there)
     }
@@ -147,7 +150,7 @@ impl View {
     }
 }
 
-fn failed(why: &str) -> DiskFailed {
+pub(super) fn failed(why: &str) -> DiskFailed {
     DiskFailed(why.to_owned())
 }
 
@@ -170,9 +173,10 @@ impl LegsDisk {
             own: AtomicU64::new(Word::of(table.sequence, 0).0),
             shared: OnceLock::new(),
             own_settled: AtomicU64::new(0),
-            spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.devices[0].data),
+            spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.common_len()),
             labels,
             writable,
+            alone: Own::of(table),
         }
     }
 
@@ -211,10 +215,23 @@ impl LegsDisk {
         shared.states().fetch_max(joined.0, SeqCst);
         // A second one is refused: the first goes on.
         let _ = self.shared.set(shared);
-        match self.writable {
-            true => self.lose_missing(),
-            false => Ok(()),
+        if !self.writable {
+            return Ok(());
         }
+        let missing = self.missing()?;
+        self.lose_missing()?;
+        // Others may have written to it what is not durable there (T5).
+        let mut lacking = missing
+            .into_iter()
+            .filter(|_| !alone && self.alone.is_some());
+        lacking.try_for_each(|index| self.pass_over(index))
+    }
+
+    /// Places in the table of disks that are to be stored to, and are not there.
+    fn missing(&self) -> Result<Vec<usize>, DiskFailed> {
+        let (view, word) = self.view()?;
+        let missing = view.stored_to(word).filter(|seat| seat.leg.is_none());
+        Ok(missing.map(|seat| seat.index).collect())
     }
 
     /// The labels know those that are not there, on return.
@@ -227,7 +244,7 @@ impl LegsDisk {
     }
 
     /// What the labels in force say, and who was lost since.
-    fn view(&self) -> Result<(&View, Word), DiskFailed> {
+    pub(super) fn view(&self) -> Result<(&View, Word), DiskFailed> {
         loop {
             let word = self.word();
             let view = self.first.last();
@@ -257,7 +274,7 @@ impl LegsDisk {
 
     /// The newest table, whose sequence number is not lower than wanted. Devices that are new are
     /// found by the labels of those that are known.
-    fn newest(&self, wanted: u64) -> Result<LabelInfo, DiskFailed> {
+    pub(super) fn newest(&self, wanted: u64) -> Result<LabelInfo, DiskFailed> {
         let gone = || failed("its devices have changed, and those that it has now are not found");
         let mut table = self.labels.newest().ok_or_else(gone)?;
         while table.sequence < wanted {
@@ -384,17 +401,19 @@ impl LegsDisk {
         self.settle_labels()?;
         let (view, word) = self.view()?;
         let (mut current, mut bad, mut why) = (0, Vec::new(), None);
+        let mut lives = false;
         for seat in view.stored_to(word) {
             let done = seat.one().map(&work);
             match done.unwrap_or_else(|| Err(failed("it is not there"))) {
                 Ok(()) => current += usize::from(seat.state == LegState::Current),
                 Err(error) => {
+                    lives |= self.still_lives(seat);
                     bad.push(seat.uuid);
                     why = why.or(Some(error));
                 }
             }
         }
-        if current == 0 {
+        if current == 0 || lives {
             return Err(why.unwrap_or_else(|| failed("no disk is left")));
         }
         bad.into_iter().for_each(|uuid| self.lose(uuid));
@@ -429,7 +448,7 @@ impl LegsDisk {
     }
 
     /// Does something with all disks that are there, for hints.
-    fn each(&self, mut work: impl FnMut(&FileDisk)) {
+    pub(super) fn each(&self, mut work: impl FnMut(&FileDisk)) {
         if let Ok((view, word)) = self.view() {
             let legs = view.stored_to(word).filter_map(|seat| seat.leg.as_ref());
             legs.for_each(|leg| work(&leg.file));
@@ -458,7 +477,8 @@ impl LegsDisk {
         for leg in legs[first..].iter().chain(&legs[..first]) {
             match read(leg) {
                 Ok(()) => {
-                    let lost = bad.into_iter().filter(|_| self.writable);
+                    let given_up = self.writable && self.alone.is_none();
+                    let lost = bad.into_iter().filter(|_| given_up);
                     lost.for_each(|uuid| self.lose(uuid));
                     return Ok(());
                 }
@@ -488,6 +508,11 @@ impl LegsDisk {
             true => Ok(self.settle_labels()?),
             false => Ok(()),
         }
+    }
+
+    /// What each disk holds alone, if they do not hold the same.
+    pub fn own(&self) -> Option<&Own> {
+        self.alone.as_ref()
     }
 
     /// Devices that are written now, each with what it is.
@@ -565,6 +590,16 @@ impl Leg {
 
 impl DiskLegs for LegsDisk {
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
+        let found = self.alone.as_ref().and_then(|own| own.find(at));
+        if let Some((Some(owner), back, _)) = found {
+            let leg = self.owner(owner).and_then(|seat| seat.leg.as_ref());
+            let leg = leg.ok_or(Errno::IO)?;
+            return read(DiskFds {
+                plain: leg.device.fd(),
+                direct: leg.file.through(),
+                back,
+            });
+        }
         let fds = |leg: &Leg| {
             read(DiskFds {
                 plain: leg.device.fd(),
@@ -575,26 +610,55 @@ impl DiskLegs for LegsDisk {
         let is_its = |error: &io::Error| !is_of_memory(error);
         self.read_one(at, |why| io::Error::other(why.0), fds, is_its)
     }
+
+    fn has_place(&self, at: u64) -> bool {
+        self.holds(at)
+    }
 }
 
 impl Disk for LegsDisk {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)
+        let Some(own) = &self.alone else {
+            return self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true);
+        };
+        for Piece { owner, at, piece } in own.pieces(at, to.len())? {
+            let to = &mut to[piece];
+            match owner {
+                None => self.read_one(0, |why| why, |leg| leg.file.read(at, to), |_| true)?,
+                Some(owner) => {
+                    let seat = self.owner(owner).and_then(Seat::one);
+                    seat.ok_or_else(|| failed("the disk is lost"))?
+                        .read(at, to)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         self.break_seals(at..at + bytes.len() as u64)?;
-        self.on_all(|disk| disk.write(at, bytes))
+        self.by_piece(
+            (at, bytes.len()),
+            |at, piece| self.on_all(|disk| disk.write(at, &bytes[piece.clone()])),
+            |disk, at, piece| disk.write(at, &bytes[piece]),
+        )
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         self.break_seals(at..at + bytes.len() as u64)?;
-        with_aligned(bytes, |bytes| {
-            self.on_all_at_once(
-                |file| file.call_through(at, bytes),
-                |disk| disk.write_through(at, bytes),
-            )
-        })
+        let through = |at: u64, bytes: &[u8]| {
+            with_aligned(bytes, |bytes| {
+                self.on_all_at_once(
+                    |file| file.call_through(at, bytes),
+                    |disk| disk.write_through(at, bytes),
+                )
+            })
+        };
+        self.by_piece(
+            (at, bytes.len()),
+            |at, piece| through(at, &bytes[piece]),
+            |disk, at, piece| disk.write_through(at, &bytes[piece]),
+        )
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
@@ -604,7 +668,27 @@ impl Disk for LegsDisk {
     fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
         let begin = |range: &Range<u64>| self.begin_writing(range.clone());
         ranges.iter().for_each(begin);
-        self.on_all(|disk| disk.settle(ranges))
+        let Some(own) = &self.alone else {
+            return self.on_all(|disk| disk.settle(ranges));
+        };
+        let (mut common, mut alone) = (Vec::new(), vec![Vec::new(); own.parts().len()]);
+        for range in ranges {
+            for Piece { owner, at, piece } in
+                own.pieces(range.start, (range.end - range.start) as usize)?
+            {
+                let places = owner.map_or(&mut common, |owner| &mut alone[owner]);
+                places.push(at..at + piece.len() as u64);
+            }
+        }
+        for (owner, ranges) in alone.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+            if site::step() {
+                self.on_owner(owner, |disk| disk.settle(ranges))?;
+            }
+        }
+        match common.is_empty() {
+            true => Ok(()),
+            false => self.on_all(|disk| disk.settle(&common)),
+        }
     }
 
     fn gathers(&self) -> Option<u64> {
@@ -617,15 +701,17 @@ impl Disk for LegsDisk {
     fn expect(&self, range: Range<u64>) {
         // All at once; what fails is found out again by the write.
         let _ = self.remove_seals(range.clone());
-        self.each(|file| file.expect(range.clone()));
+        self.each_of(range, |file, there| file.expect(there));
     }
 
     fn begin_writing(&self, range: Range<u64>) {
-        self.each(|file| file.begin_writing(range.clone()));
+        self.each_of(range, |file, there| file.begin_writing(there));
     }
 
     fn forget(&self, at: u64, len: u64) {
-        self.each(|file| file.forget(at, len));
+        self.each_of(at..at + len, |file, there| {
+            file.forget(there.start, there.end - there.start);
+        });
     }
 }
 

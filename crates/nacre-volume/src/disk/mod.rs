@@ -1,9 +1,11 @@
 //! What stands behind an image, as a disk.
 
+mod alone;
 mod file;
 mod legs;
 mod mapped;
 mod one;
+mod own;
 mod parts;
 mod sealed;
 
@@ -20,6 +22,7 @@ use crate::tap::{self, DiskEvent};
 use file::FileDisk;
 pub(crate) use legs::{Leg, LegsDisk};
 use mapped::MappedDisk;
+pub(crate) use own::Own;
 pub(crate) use parts::{PartDisk, PartsDisk};
 
 /// From so many bytes on, what is new goes home before the record: a second wait then costs less

@@ -98,7 +98,8 @@ impl LegsDisk {
         if let (true, Some((_, why))) = (all.is_empty(), bad.first()) {
             return Err(why.clone());
         }
-        bad.into_iter().for_each(|(uuid, _)| self.lose(uuid));
+        let lost = bad.into_iter().filter(|_| self.own().is_none());
+        lost.for_each(|(uuid, _)| self.lose(uuid));
         self.settle_labels()?;
         Ok(Copies { range, all })
     }

@@ -50,10 +50,18 @@ fn bring_back(volume: &Volume) -> Result<()> {
     for copy in volume.copies()? {
         if !copy.state.is_stored_to() && !volume.return_copy(copy.uuid)? {
             let path = copy.path.display();
-            eprintln!("nacre: {path}: is not there, or not what it was; see nacre device replace");
+            eprintln!("nacre: {path}: {}", not_back(volume));
         }
     }
     Ok(())
+}
+
+/// Why a copy does not come back.
+fn not_back(volume: &Volume) -> &'static str {
+    match volume.common_units() {
+        0 => "is not there, or not what it was; see nacre device replace",
+        _ => "is not there, or lacks what it alone should have: its contents are lost",
+    }
 }
 
 /// Rebuilds what is to be rebuilt, and reports.
