@@ -271,6 +271,7 @@ pub(crate) fn table_entry(part: &Part) -> LabelDevice {
         path: label::hint(&part.device.real_path()),
         state: part.state,
         stay: part.stay,
+        replaces: None,
     }
 }
 
@@ -287,6 +288,8 @@ pub(crate) struct Taken {
     made: Vec<PathBuf>,
     /// Files may get another size.
     force: bool,
+    /// What the device holds is a label of a copy that never came in.
+    pub is_half_in: bool,
     /// Bytes that suffice for each, for those who are told that theirs do not.
     enough: u64,
     /// The size that each device is to get, if it is another one.
@@ -330,7 +333,9 @@ impl Taken {
             });
         }
         if !force {
-            refuse_to_overwrite(&device)?;
+            if !self.is_half_in {
+                refuse_to_overwrite(&device)?;
+            }
             if !self.made.contains(&spec.path) {
                 refuse_of_others(&device)?;
             }

@@ -23,6 +23,7 @@ use crate::labels::{Labels, find_copy, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
 use crate::member::trust_of;
 use crate::presence::{Presence, enter};
+use crate::replace::Comes;
 use crate::segment::Role;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
@@ -98,9 +99,10 @@ impl Volume {
                 size: entry.size,
                 state: entry.state.unwrap_or_default(),
                 present: device.is_some(),
+                replaces: entry.replaces,
             }
         };
-        Ok(table.devices.iter().enumerate().map(info).collect())
+        Ok(table.copies().map(info).collect())
     }
 
     /// As [`Volume::check_copies`].
@@ -117,21 +119,21 @@ impl Volume {
         checked.map_err(|why| self.disk_failed(why))
     }
 
-    /// As [`Volume::replace_copy`], of one that was lost.
-    pub(crate) fn replace_disk(
+    /// As [`Volume::take_in`].
+    pub(crate) fn take_disk_in(
         &self,
         legs: &LegsDisk,
-        lost: Uuid,
-        (new, force): (&Path, bool),
+        new: (&Path, Option<u64>, bool),
+        comes: Comes,
     ) -> Result<Uuid, VolumeError> {
         let table = legs.table().map_err(|why| self.disk_failed(why))?;
         let data = table.devices[0].data;
-        let (taken, mut part) = take_copy((new, force), data + table.journal)?;
+        let (taken, mut part) = take_copy(new, data + table.journal, &table)?;
         (part.data, part.journal) = (data, table.journal);
         part.state = Some(LegState::Rebuilding);
         part.granularity = self.head.granularity;
         let uuid = part.uuid;
-        self.add_disk(legs, &part.device, lost, &table_entry(&part))?;
+        self.add_disk(legs, (&part.device, &table_entry(&part)), comes)?;
         taken.keep();
         Ok(uuid)
     }
@@ -157,18 +159,17 @@ impl Volume {
             state: Some(LegState::Rebuilding),
             ..entry.clone()
         };
-        self.add_disk(legs, &member.device, lost, &entry)?;
+        self.add_disk(legs, (&member.device, &entry), Comes::InPlaceOf(lost))?;
         Ok(true)
     }
 
-    /// Puts a disk into the place of one that was lost. Before any other label names it, its
-    /// journal has nothing that counts, and its label says that it lacks everything.
+    /// Makes a disk one of the copies. Before any other label names it, its journal has nothing
+    /// that counts, and its label says that it lacks everything.
     fn add_disk(
         &self,
         legs: &LegsDisk,
-        device: &Arc<Device>,
-        lost: Uuid,
-        entry: &LabelDevice,
+        (device, entry): (&Arc<Device>, &LabelDevice),
+        comes: Comes,
     ) -> Result<(), VolumeError> {
         let cache = self.cache.as_ref().ok_or(VolumeError::NoDevices)?;
         let leg = Leg::new(entry.uuid, device, true);
@@ -181,8 +182,8 @@ impl Volume {
             legs.settle_labels().map_err(|why| self.disk_failed(why))?;
             legs.changing_labels(|| {
                 let mut table = legs.table().map_err(|why| self.disk_failed(why))?;
-                let place = table.devices.iter_mut().find(|it| it.uuid == lost);
-                *place.ok_or_else(|| self.refused("has no such device"))? = entry.clone();
+                let seated = table.seat(entry.clone(), comes);
+                seated.map_err(|why| self.refused(why))?;
                 let next = LabelInfo {
                     sequence: table.sequence + 1,
                     ..table.clone()

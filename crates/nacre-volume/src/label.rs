@@ -33,8 +33,10 @@ pub struct LabelDevice {
     pub path: PathBuf,
     /// What it is to the others that hold the same; `None` without copies.
     pub state: Option<LegState>,
-    /// Whether it stays in the pool.
+    /// Whether it stays in the pool. A copy that is gone has left its place for another one.
     pub stay: Stay,
+    /// The copy that goes once this one is current (D81).
+    pub replaces: Option<Uuid>,
 }
 
 /// What a device's label says.
@@ -99,6 +101,17 @@ impl LabelInfo {
         }
     }
 
+    /// The copies that the pool has, with their places; none of those that left.
+    pub fn copies(&self) -> impl Iterator<Item = (usize, &LabelDevice)> {
+        let entries = self.devices.iter().enumerate();
+        entries.filter(|(_, entry)| entry.state.is_some() && entry.stay != Stay::Gone)
+    }
+
+    fn place_of(&self, device: Option<Uuid>) -> Option<usize> {
+        let device = device?;
+        self.devices.iter().position(|entry| entry.uuid == device)
+    }
+
     /// Whether the disk that has a journal is several that hold each a part.
     pub(crate) fn is_parts(&self) -> bool {
         self.journal > 0 && !self.has_copies() && self.devices.len() > 1
@@ -158,7 +171,8 @@ fn encode(label: &LabelInfo) -> RawLabel {
     let copies = if label.has_copies() { COPIES } else { 0 };
     let behind = if label.behind > 0 { BEHIND } else { 0 };
     raw.behind = U16::new(label.behind as u16);
-    let leaves = match label.devices.iter().all(|it| it.stay == Stay::Stays) {
+    let stay = label.devices.iter().all(|it| it.stay == Stay::Stays);
+    let leaves = match stay || label.has_copies() {
         true => 0,
         false => LEAVES,
     };
@@ -186,6 +200,8 @@ fn encode(label: &LabelInfo) -> RawLabel {
         entry.data = U64::new(device.data);
         entry.path_len = U16::new(path.len() as u16);
         entry.state = device.state.map_or(device.stay as u8, |state| state as u8);
+        entry.vacant = u8::from(label.has_copies() && device.stay == Stay::Gone);
+        entry.replaces = label.place_of(device.replaces).map_or(0, |at| at as u8 + 1);
         entry.path[..path.len()].copy_from_slice(path);
     }
     raw.crc = U32::new(crc32c(raw.as_bytes()));
@@ -269,13 +285,16 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     }
     let journal = decode_journal(raw)?;
     let is_copied = raw.incompatible.get() & COPIES != 0;
-    let devices: Vec<LabelDevice> = raw.table[..count]
+    let mut devices: Vec<LabelDevice> = raw.table[..count]
         .iter()
         .enumerate()
         .map(|(place, device)| decode_device(device, journal_on(raw, place), is_copied))
         .collect::<Option<_>>()?;
-    if is_copied && !are_copies(&devices) {
-        return None;
+    if is_copied {
+        decode_replaced(raw, &mut devices)?;
+        if !are_copies(&devices) {
+            return None;
+        }
     }
     let behind = decode_behind(raw)?;
     let leaves = raw.incompatible.get() & LEAVES != 0;
@@ -353,17 +372,34 @@ fn decode_header(
         at: raw.header_at.get(),
     };
     let is_told = place.device != 0 || place.at != 0;
-    let all_stay = devices.iter().all(|it| it.stay == Stay::Stays);
+    let all_stay = devices
+        .iter()
+        .all(|it| it.stay == Stay::Stays || it.state.is_some());
     let leaving = devices.iter().filter(|it| it.stay == Stay::Leaves).count();
     if all_stay == leaves || leaving > 1 || devices[own].stay == Stay::Gone {
         return None;
     }
-    if devices[0].stay != Stay::Gone {
+    if devices[0].stay != Stay::Gone || devices[0].state.is_some() {
         return (!is_told).then_some(None);
     }
     let host = devices.get(place.device)?;
     let fits = place.at.is_multiple_of(BLOCK_SIZE) && place.at < host.data;
     (fits && host.stay != Stay::Gone).then_some(Some(place))
+}
+
+/// Notes which copies go for which others. `None` if that is no copy that is there.
+fn decode_replaced(raw: &RawLabel, devices: &mut [LabelDevice]) -> Option<()> {
+    for (index, entry) in raw.table[..devices.len()].iter().enumerate() {
+        let Some(old) = usize::from(entry.replaces).checked_sub(1) else {
+            continue;
+        };
+        let old = devices.get(old).filter(|it| it.stay == Stay::Stays)?.uuid;
+        if old == devices[index].uuid || devices[index].stay != Stay::Stays {
+            return None;
+        }
+        devices[index].replaces = Some(old);
+    }
+    Some(())
 }
 
 /// Whether devices can hold the same.
@@ -382,9 +418,11 @@ fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDev
         true => Some(LegState::of(raw.state)?),
         false => None,
     };
-    let stay = match copies {
-        true => Stay::Stays,
-        false => Stay::of(raw.state)?,
+    let stay = match (copies, raw.vacant) {
+        (true, 0) => Stay::Stays,
+        (true, 1) if state == Some(LegState::Failed) => Stay::Gone,
+        (true, _) => return None,
+        (false, _) => Stay::of(raw.state)?,
     };
     let sound = match copies {
         true => data > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
@@ -400,6 +438,7 @@ fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDev
         path: PathBuf::from(OsString::from_vec(path.to_vec())),
         state,
         stay,
+        replaces: None,
     })
 }
 
@@ -591,6 +630,7 @@ mod tests {
             path: PathBuf::from(path),
             state: None,
             stay: Stay::Stays,
+            replaces: None,
         };
         let devices = vec![device("/a/b"), device("/c"), device("")];
         LabelInfo {
@@ -723,7 +763,7 @@ mod tests {
         };
         assert_eq!(*decoded, copies);
         assert_eq!(decoded.volume_len(), decoded.devices[0].data);
-        let changes: [fn(&mut RawLabel); 7] = [
+        let changes: [fn(&mut RawLabel); 13] = [
             |raw| raw.table[0].state = 0,
             |raw| raw.table[0].state = 5,
             |raw| raw.incompatible = U64::new(0),
@@ -731,6 +771,12 @@ mod tests {
             |raw| raw.table[0].data = U64::new(4 << 20),
             |raw| raw.devices = U16::new(6),
             |raw| (raw.table[0].state, raw.table[1].state) = (3, 3),
+            |raw| raw.table[0].vacant = 1,
+            |raw| raw.table[2].vacant = 2,
+            |raw| raw.table[0].replaces = 1,
+            |raw| raw.table[0].replaces = 4,
+            |raw| (raw.table[2].vacant, raw.table[0].replaces) = (1, 3),
+            |raw| (raw.table[2].vacant, raw.table[2].replaces) = (1, 1),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut raw = encode(&copies);
@@ -738,6 +784,26 @@ mod tests {
             let copy = decode(&resealed(raw));
             assert!(matches!(copy, Copy::Damaged), "change {number}");
         }
+    }
+
+    #[test]
+    fn a_copy_that_left_and_one_that_is_replaced_are_told() {
+        let mut copies = LabelInfo {
+            behind: 0,
+            ..label()
+        };
+        for device in &mut copies.devices {
+            device.state = Some(LegState::Current);
+        }
+        copies.devices[0].state = Some(LegState::Failed);
+        copies.devices[0].stay = Stay::Gone;
+        copies.devices[1].replaces = Some(copies.devices[2].uuid);
+        let Copy::Good(decoded) = decode(&bytes(&encode(&copies))) else {
+            panic!("not decoded")
+        };
+        assert_eq!(*decoded, copies);
+        let there: Vec<usize> = decoded.copies().map(|(index, _)| index).collect();
+        assert_eq!(there, [1, 2]);
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod open;
 mod parts;
 mod placement;
 mod presence;
+mod replace;
 mod scrub;
 mod segment;
 mod stay;
@@ -54,6 +55,7 @@ pub use nacre_media::{
 };
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use presence::Presence;
+pub use replace::Replaced;
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
 pub use stay::Stay;
 pub use volume::{DeviceInfo, ProvingGround, Volume};
