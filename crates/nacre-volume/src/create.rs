@@ -172,7 +172,7 @@ fn kinds_of(parts: &[Part]) -> Result<Vec<DeviceKind>, VolumeError> {
 }
 
 /// Whether a device can be written by calls.
-fn is_by_calls(kind: &DeviceKind) -> bool {
+pub(crate) fn is_by_calls(kind: &DeviceKind) -> bool {
     !matches!(kind, DeviceKind::DevDax | DeviceKind::HugePageFile)
 }
 

@@ -19,6 +19,7 @@ mod disk;
 mod disk_scrub;
 mod disks;
 mod error;
+mod further;
 mod grow;
 mod label;
 mod labels;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
@@ -312,4 +313,56 @@ fn what_is_mapped_of_the_copy_that_is_read_keeps_it() {
     assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("a")]);
     assert_eq!(byte(&volume), 7);
     assert_eq!(pool.states("b"), [LegState::Current; 2]);
+}
+
+/// A pool on the device `a` alone.
+fn single(kind: Kind) -> Pool {
+    let devices = Devices::below(Path::new("/dev/shm"));
+    let caching = match kind {
+        Kind::Disks => Caching::Always,
+        Kind::Memory => Caching::Never,
+    };
+    devices.volume(&["a"], 32 * MIB, CreateOptions { caching, ..CAREFUL });
+    Pool(devices, kind)
+}
+
+#[test]
+fn one_device_becomes_two_that_hold_the_same() {
+    for kind in KINDS {
+        let pool = single(kind);
+        let volume = match kind {
+            Kind::Disks => pool.open("a"),
+            Kind::Memory => Volume::open(&pool.path("a"), Access::ReadWrite).unwrap(),
+        };
+        pool.put(&volume, 3);
+        if kind == Kind::Disks {
+            volume.checkpoint().unwrap();
+        }
+        drop(volume);
+        // Nothing of a copy counts that the device had in front of its data.
+        let front = vec![255; 3 << 19];
+        let file = fs::File::options().write(true).open(pool.path("a"));
+        file.unwrap().write_all_at(&front, 512 << 10).unwrap();
+        let alone = fs::read(pool.path("a")).unwrap();
+        let second = pool.path("b");
+        let new = (second.as_path(), None);
+        let begin = || Volume::begin_copies(&pool.path("a"), new, false).unwrap();
+        begin();
+        // Killed before the first device says so, it is alone, and begins again.
+        fs::write(pool.path("a"), alone).unwrap();
+        assert_eq!(Volume::inspect(&pool.path("a")).unwrap().devices.len(), 1);
+        let uuid = begin();
+        let volume = pool.open("a");
+        pool.put(&volume, 4);
+        assert_eq!(pool.states("a"), [LegState::Current, LegState::Failed]);
+        assert!(volume.return_copy(uuid).unwrap());
+        assert_eq!(rebuild(&volume), 1);
+        assert_eq!(pool.states("b"), [LegState::Current; 2]);
+        pool.put(&volume, 5);
+        let more = Volume::begin_copies(&pool.path("a"), new, false);
+        assert!(matches!(more, Err(VolumeError::Copies { .. })));
+        drop(volume);
+        pool.remove("a");
+        assert_eq!(byte(&pool.open("b")), 5, "{kind:?}");
+    }
 }

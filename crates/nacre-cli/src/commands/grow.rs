@@ -23,16 +23,16 @@ Examples:
 pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
-    pool: PathBuf,
+    pub pool: PathBuf,
     /// The device to add
     #[arg(value_name = "DEVICE")]
-    device: PathBuf,
+    pub device: PathBuf,
     /// Size of the file, if it is to be made
     #[arg(long, value_parser = size::parse)]
-    size: Option<u64>,
+    pub size: Option<u64>,
     /// Overwrite a device that holds something; it is lost
     #[arg(long)]
-    force: bool,
+    pub force: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {

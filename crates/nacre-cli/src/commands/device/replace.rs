@@ -78,7 +78,8 @@ fn find<'c>(copies: &'c [CopyInfo], named: &Path) -> Option<&'c CopyInfo> {
     copies.find(|copy| is_at(copy, named) || Some(copy.index) == number)
 }
 
-fn is_at(copy: &CopyInfo, named: &Path) -> bool {
+/// Whether a copy is at a path.
+pub fn is_at(copy: &CopyInfo, named: &Path) -> bool {
     let absolute = std::path::absolute(named);
     copy.path == named || absolute.is_ok_and(|absolute| copy.path == absolute)
 }
