@@ -276,7 +276,7 @@ pub(crate) fn table_entry(part: &Part) -> LabelDevice {
 }
 
 /// Bytes of a device that can be mapped.
-fn usable_size(device: &Device) -> u64 {
+pub(crate) fn usable_size(device: &Device) -> u64 {
     device.len() & !(device.granule().max(LABEL_SIZE) - 1)
 }
 

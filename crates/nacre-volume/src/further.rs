@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, LegState, MIRROR_MOST_BYTES, Media, SEALS_AT, Unfenced};
-use nacre_types::{DeviceOffset, StoreKind, Uuid};
+use nacre_media::{Access, Device, LegState, MIRROR_MOST_BYTES, SEALS_AT};
+use nacre_types::Uuid;
 
 use crate::copies::take_copy;
 use crate::create::{is_by_calls, table_entry};
@@ -44,7 +44,8 @@ impl Volume {
         next.devices[0].state = Some(LegState::Current);
         next.devices[0].path = label::hint(&first.real_path());
         next.devices.push(table_entry(&part));
-        wipe_front(first)?;
+        // No seal and no bit counts that a single device may have in front of its data.
+        label::wipe(first, SEALS_AT..DATA_START)?;
         // The label of the first device decides.
         write_as(&next, part.uuid, &part.device)?;
         write_as(&next, next.devices[0].uuid, first)?;
@@ -92,15 +93,4 @@ fn refuse_unlike(
         }
     }
     Ok(())
-}
-
-/// In front of the data nothing counts that a single device may have there: no seal, no bit.
-fn wipe_front(device: &Arc<Device>) -> Result<(), VolumeError> {
-    let window = Media::map(device, DeviceOffset(0), DATA_START, None)?;
-    #[cfg(feature = "explore")]
-    crate::tap::watch(device.path(), &window);
-    let zeros = vec![0; (DATA_START - SEALS_AT) as usize];
-    let stored: Unfenced = window.write(DeviceOffset(SEALS_AT), &zeros, StoreKind::Metadata);
-    let fenced = window.fence(stored);
-    fenced.map_err(|_| VolumeError::WriteFailed(device.path().to_owned()))
 }

@@ -1,6 +1,7 @@
 //! Labels: decoding with validation, reading the better of two copies, writing both.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -579,6 +580,20 @@ fn second_counts(device: &Arc<Device>, second: u64) -> Result<bool, VolumeError>
 /// Destroys both copies of a label on a device of `size` bytes.
 pub(crate) fn erase(device: &Arc<Device>, size: u64) -> Result<(), VolumeError> {
     put_copies(device, size, &[0; LABEL_SIZE as usize])
+}
+
+/// Makes a range beside labels zeros, durably.
+pub(crate) fn wipe(device: &Arc<Device>, range: Range<u64>) -> Result<(), VolumeError> {
+    let granule = device.granule().max(LABEL_SIZE);
+    let first = range.start & !(granule - 1);
+    let len = (range.end - first).next_multiple_of(granule);
+    let window = Media::map(device, DeviceOffset(first), len, None)?;
+    #[cfg(feature = "explore")]
+    crate::tap::watch(device.path(), &window);
+    let zeros = vec![0; (range.end - range.start) as usize];
+    let stored: Unfenced = window.write(DeviceOffset(range.start), &zeros, StoreKind::Metadata);
+    let fenced = window.fence(stored);
+    fenced.map_err(|_| VolumeError::WriteFailed(device.path().to_owned()))
 }
 
 /// Where the copies of a label are, in the order in which they are written.

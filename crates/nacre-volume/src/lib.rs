@@ -21,6 +21,7 @@ mod disks;
 mod error;
 mod further;
 mod grow;
+mod grow_copies;
 mod label;
 mod labels;
 mod layout;

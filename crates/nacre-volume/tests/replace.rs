@@ -366,3 +366,90 @@ fn one_device_becomes_two_that_hold_the_same() {
         assert_eq!(byte(&pool.open("b")), 5, "{kind:?}");
     }
 }
+
+/// A place behind the end of what [`Pool::new`] makes.
+const FAR: VolumeOffset = VolumeOffset(40 * MIB);
+
+#[test]
+fn copies_grow_as_far_as_all_have_room() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        pool.put(&volume, 1);
+        let before = volume.len();
+        volume.close_copies().unwrap();
+        drop(volume);
+        let a = pool.path("a");
+        let none = Volume::grow_copies(&a, None);
+        assert!(
+            matches!(none, Err(VolumeError::TooSmall { .. })),
+            "{none:?}"
+        );
+        let smaller = Volume::grow_copies(&a, Some(24 * MIB));
+        assert!(matches!(smaller, Err(VolumeError::SizeDiffers { .. })));
+        // One of them alone is no room.
+        let file = fs::File::options().write(true).open(&a).unwrap();
+        file.set_len(64 * MIB).unwrap();
+        assert!(matches!(
+            Volume::grow_copies(&a, None),
+            Err(VolumeError::TooSmall { .. })
+        ));
+        let old = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
+        let grown = Volume::grow_copies(&a, Some(64 * MIB)).unwrap();
+        assert!(grown > before + 16 * MIB);
+        // Killed when one label says so, the others follow.
+        let first = |name: &str| fs::read(pool.path(name)).unwrap()[..4096].to_vec();
+        let new = first("b");
+        let file = fs::File::options().write(true).open(pool.path("b"));
+        file.unwrap().write_all_at(&old[1][..4096], 0).unwrap();
+        let volume = pool.open("b");
+        assert!(new != old[1][..4096]);
+        assert_eq!((volume.len(), byte(&volume)), (grown, 1));
+        let stored = volume.write(FAR, &[9; 100], StoreKind::Data);
+        volume.fence(stored).unwrap();
+        pool.put(&volume, 2);
+        drop(volume);
+        pool.remove("a");
+        let volume = pool.open("b");
+        let far: [u8; 100] = volume.read_array(FAR);
+        assert_eq!((byte(&volume), far), (2, [9; 100]), "{kind:?}");
+        let one = Volume::grow_copies(&pool.path("b"), Some(96 * MIB));
+        assert!(matches!(one, Err(VolumeError::Copies { .. })), "{one:?}");
+    }
+}
+
+#[test]
+fn a_pool_that_did_not_grow_yet_is_what_it_was() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        pool.put(&volume, 1);
+        volume.close_copies().unwrap();
+        let before = volume.len();
+        drop(volume);
+        // All but the labels, which are written last.
+        let labels = ["a", "b"].map(|name| {
+            let bytes = fs::read(pool.path(name)).unwrap();
+            (
+                name,
+                bytes[..4096].to_vec(),
+                bytes[bytes.len() - 4096..].to_vec(),
+            )
+        });
+        Volume::grow_copies(&pool.path("a"), Some(64 * MIB)).unwrap();
+        for (name, first, second) in labels {
+            let file = fs::File::options()
+                .write(true)
+                .open(pool.path(name))
+                .unwrap();
+            file.write_all_at(&first, 0).unwrap();
+            file.write_all_at(&second, 32 * MIB - 4096).unwrap();
+        }
+        let volume = pool.open("a");
+        assert_eq!((volume.len(), byte(&volume)), (before, 1));
+        pool.put(&volume, 2);
+        drop(volume);
+        pool.remove("a");
+        assert_eq!(byte(&pool.open("b")), 2, "{kind:?}");
+    }
+}

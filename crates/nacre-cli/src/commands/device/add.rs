@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[group(skip)]
 pub struct Arguments {
     #[command(flatten)]
-    grow: grow::Arguments,
+    grow: grow::Added,
     /// How data is spread from now on: a power of two from 4K to 2M, or none
     /// [default: as before; 2M if this is the second device]
     #[arg(long, value_name = "SIZE")]
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The pool has two copies, of which one lacks everything.
-fn begin_copies(arguments: &grow::Arguments) -> Result<()> {
+fn begin_copies(arguments: &grow::Added) -> Result<()> {
     let pool = &arguments.pool;
     let volume = Volume::open(pool, Access::ReadWrite)?;
     let _alone = volume.lock_exclusive()?;
@@ -65,7 +65,7 @@ fn begin_copies(arguments: &grow::Arguments) -> Result<()> {
 }
 
 /// The device is one of the copies, and is rebuilt; it may have begun to before.
-fn add_copy(arguments: &grow::Arguments) -> Result<ExitCode> {
+fn add_copy(arguments: &grow::Added) -> Result<ExitCode> {
     let pool = Attached::open_to_rebuild(&arguments.pool)?;
     let volume = pool.fs.store().volume();
     let done = come_in(volume, arguments).and_then(|()| rebuild(&arguments.pool, volume, false));
@@ -75,7 +75,7 @@ fn add_copy(arguments: &grow::Arguments) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn come_in(volume: &Volume, arguments: &grow::Arguments) -> Result<()> {
+fn come_in(volume: &Volume, arguments: &grow::Added) -> Result<()> {
     let new = &arguments.device;
     let copies = volume.copies()?;
     let known = copies.iter().find(|copy| is_at(copy, new));
