@@ -19,8 +19,8 @@ use crate::labels::{Labels, find_copy, newest_of, write_as};
 use crate::layout::DATA_START;
 use crate::member::{Member, Members, trust_of};
 use crate::presence::{Presence, enter, is_held};
-use crate::replace::Comes;
 use crate::scrub::Usage;
+use crate::seats::Comes;
 use crate::volume::{Part, Segment, Volume};
 
 /// What is known of one copy of a pool.

@@ -23,8 +23,8 @@ use crate::labels::{Labels, find_copy, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
 use crate::member::trust_of;
 use crate::presence::{Presence, enter};
-use crate::replace::Comes;
 use crate::scrub::Usage;
+use crate::seats::Comes;
 use crate::segment::Role;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 

@@ -34,6 +34,7 @@ mod placement;
 mod presence;
 mod replace;
 mod scrub;
+mod seats;
 mod segment;
 mod stay;
 #[cfg(feature = "explore")]
