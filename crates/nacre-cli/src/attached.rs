@@ -31,6 +31,23 @@ impl Attached {
         mode: Option<WriteMode>,
         granularity: Option<Policy>,
     ) -> Result<Attached> {
+        let attached = Attached::attach(path, access, (mode, granularity))?;
+        if access == Access::ReadWrite {
+            tell_lost_copies(path, attached.fs.store().volume())?;
+        }
+        Ok(attached)
+    }
+
+    /// As [`Attached::open`], without a word of copies that are not whole: they are about to be.
+    pub fn open_to_rebuild(path: &Path) -> Result<Attached> {
+        Attached::attach(path, Access::ReadWrite, (None, None))
+    }
+
+    fn attach(
+        path: &Path,
+        access: Access,
+        (mode, granularity): (Option<WriteMode>, Option<Policy>),
+    ) -> Result<Attached> {
         let volume = Volume::open(path, access)?;
         runtime::join_emulation(&volume)?;
         let options = AttachOptions {
@@ -49,9 +66,6 @@ impl Attached {
             object: path.display().to_string(),
             error,
         })?;
-        if access == Access::ReadWrite {
-            tell_lost_copies(path, fs.store().volume())?;
-        }
         let path = path.to_path_buf();
         let commit_every = fs.store().commit_every();
         Ok(Attached {

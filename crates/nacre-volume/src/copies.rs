@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{
-    Access, AddressRange, DeviceIdentity, LegFacts, LegState, Media, MediaFailed, Mirror,
+    Access, AddressRange, Device, DeviceIdentity, LegFacts, LegState, Media, MediaFailed, Mirror,
     MirrorCounts, NewLeg, RebuildProgress,
 };
 use nacre_runtime::Trust;
-use nacre_types::Uuid;
+use nacre_types::{Uuid, VolumeOffset};
 
 use crate::create::{DeviceSpec, Taken, table_entry};
 use crate::error::VolumeError;
@@ -19,6 +19,8 @@ use crate::labels::{Labels, find_copy, newest_of, write_as};
 use crate::layout::DATA_START;
 use crate::member::{Member, Members, trust_of};
 use crate::presence::{Presence, enter, is_held};
+use crate::scrub::Usage;
+use crate::seats::Comes;
 use crate::volume::{Part, Segment, Volume};
 
 /// What is known of one copy of a pool.
@@ -36,20 +38,25 @@ pub struct CopyInfo {
     pub state: LegState,
     /// Whether it was found.
     pub present: bool,
+    /// The copy that goes once this one is current.
+    pub replaces: Option<Uuid>,
 }
 
-/// Takes possession of a device that is to have so much data; a file may be made for it.
+/// Takes possession of a device that is to have so much data; a file may be made for it. One that
+/// died on its way into the pool is no more than one that was never used.
 pub(crate) fn take_copy(
-    (new, force): (&Path, bool),
+    (new, size, force): (&Path, Option<u64>, bool),
     data: u64,
+    table: &LabelInfo,
 ) -> Result<(Taken, Part), VolumeError> {
-    let size = Some(crate::layout::device_for(data));
+    let size = size.or(Some(crate::layout::device_for(data)));
     let is_file = std::fs::metadata(new).map_or(true, |found| found.is_file());
     let spec = &DeviceSpec {
         path: new.to_owned(),
         size: size.filter(|_| is_file),
     };
     let mut taken = Taken::one(force, data);
+    taken.is_half_in = came_half(new, table);
     taken.take(spec, force)?;
     taken.resize()?;
     let part = taken.parts(None)?.pop().ok_or(VolumeError::NoDevices)?;
@@ -64,6 +71,17 @@ pub(crate) fn take_copy(
     Ok((taken, part))
 }
 
+/// Whether a device says itself that it lacks everything, and the pool never heard of it.
+fn came_half(new: &Path, table: &LabelInfo) -> bool {
+    let is_known = |uuid: Uuid| table.devices.iter().any(|entry| entry.uuid == uuid);
+    let is_empty =
+        |state: Option<LegState>| matches!(state, Some(LegState::Rebuilding | LegState::Failed));
+    Volume::inspect(new).is_ok_and(|label| {
+        let own = label.own();
+        label.pool == table.pool && is_empty(own.state) && !is_known(own.uuid)
+    })
+}
+
 impl Members {
     /// What tells the pool in the running system: of a pool that is whole and that nobody uses, its
     /// first device. Whoever comes later goes by what the labels say.
@@ -71,8 +89,8 @@ impl Members {
         let is_current = |(member, state): (&Member, Option<LegState>)| {
             member.place.is_some() && state == Some(LegState::Current)
         };
-        let entries = self.table.devices.iter().map(|entry| entry.state);
-        let whole = self.members.len() == self.table.devices.len()
+        let entries = self.table.copies().map(|(_, entry)| entry.state);
+        let whole = self.members.len() == self.table.copies().count()
             && self.members.iter().zip(entries).all(is_current);
         let numbers = |member: &Member| member.device.identity().numbers();
         // What is in memory is found by it.
@@ -128,7 +146,7 @@ impl Volume {
             let part = parts.iter().find(|part| part.uuid == uuid);
             part.map(|part| Arc::clone(&part.device))
         };
-        let legs = table.devices.iter().map(|entry| NewLeg {
+        let legs = table.copies().map(|(_, entry)| NewLeg {
             id: entry.uuid.0,
             state: entry.state.unwrap_or_default(),
             device: device_of(entry.uuid),
@@ -209,7 +227,7 @@ impl Volume {
     }
 
     /// Labels name what is missing before anything is stored.
-    fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
+    pub(crate) fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         match self.access() {
             Access::ReadWrite => mirror.settle().map_err(failed),
@@ -263,27 +281,21 @@ impl Volume {
         self.tell_missing(mirror)
     }
 
-    /// Takes a device into a pool with copies in the place of one that was lost; it is rebuilt by
-    /// [`Volume::rebuild_copies`]. A file that does not exist is made.
-    pub fn replace_copy(&self, lost: Uuid, new: &Path, force: bool) -> Result<Uuid, VolumeError> {
-        let copies = self.copies()?;
-        let old = copies.iter().find(|copy| copy.uuid == lost);
-        let old = old.ok_or_else(|| self.refused("has no such device"))?;
-        if old.state.is_stored_to() {
-            return Err(self.refused(
-                "that device is in use; only one that was lost can be replaced: take it away first, when nobody uses the pool",
-            ));
-        }
+    /// Takes a device into a pool with copies.
+    pub(crate) fn take_in(
+        &self,
+        new: (&Path, Option<u64>, bool),
+        comes: Comes,
+    ) -> Result<Uuid, VolumeError> {
         if let Some(legs) = self.legs() {
-            return self.replace_disk(legs, lost, (new, force));
+            return self.take_disk_in(legs, new, comes);
         }
-        let (mirror, mut table) = self.newest_table()?;
-        let data = table.devices[old.index].data;
-        let (taken, mut part) = take_copy((new, force), data)?;
+        let (mirror, table) = self.newest_table()?;
+        let data = table.devices[0].data;
+        let (taken, mut part) = take_copy(new, data, &table)?;
         part.data = data;
         part.state = Some(LegState::Rebuilding);
-        table.devices[old.index] = table_entry(&part);
-        self.add_copy((mirror, table), &part, lost, true)?;
+        self.bring_in(mirror, (&part.device, &table_entry(&part)), comes, true)?;
         taken.keep();
         Ok(part.uuid)
     }
@@ -294,7 +306,7 @@ impl Volume {
         if let Some(legs) = self.legs() {
             return self.return_disk(legs, lost);
         }
-        let (mirror, mut table) = self.newest_table()?;
+        let (mirror, table) = self.newest_table()?;
         let known = table.devices.iter().position(|entry| entry.uuid == lost);
         let Some(index) = known else {
             return Ok(false);
@@ -313,19 +325,13 @@ impl Volume {
         if !enter(&member.device, Presence::Member)? {
             return Err(VolumeError::InUse(member.device.path().to_owned()));
         }
-        table.devices[index].state = Some(LegState::Rebuilding);
-        let part = Part {
-            stay: crate::stay::Stay::Stays,
-            device: Arc::clone(&member.device),
-            uuid: lost,
-            data: table.devices[index].data,
-            granularity: member.label.granularity,
-            journal: 0,
-            cache: 0,
-            saved_every: 0,
+        let entry = LabelDevice {
             state: Some(LegState::Rebuilding),
+            ..table.devices[index].clone()
         };
-        self.add_copy((mirror, table), &part, lost, state == LegState::Failed)?;
+        let whole = state == LegState::Failed;
+        let comes = Comes::InPlaceOf(lost);
+        self.bring_in(mirror, (&member.device, &entry), comes, whole)?;
         Ok(true)
     }
 
@@ -337,41 +343,45 @@ impl Volume {
         Ok((mirror, self.table_of(mirror)?))
     }
 
-    fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
+    pub(crate) fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
         let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
         let table = newest_of(self.uuid(), devices);
         table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))
     }
 
-    /// Puts a device into the place of the copy that is lost. Before any label names it, it says
-    /// itself that it lacks everything: it may be killed here, and is rebuilt by who comes next.
-    fn add_copy(
+    /// Makes a device one of the copies. Before any label names it, it says itself that it lacks
+    /// everything: it may be killed here, and is rebuilt by who comes next.
+    fn bring_in(
         &self,
-        (mirror, mut table): (&Mirror, LabelInfo),
-        part: &Part,
-        lost: Uuid,
+        mirror: &Mirror,
+        (device, entry): (&Arc<Device>, &LabelDevice),
+        comes: Comes,
         whole: bool,
     ) -> Result<(), VolumeError> {
-        table.sequence += 1;
-        let facts = mirror.facts();
-        let old = facts.iter().find(|fact| fact.id == lost.0);
-        let stored_to = facts.iter().filter(|fact| fact.state.is_stored_to());
-        let devices = stored_to.filter_map(|fact| Some((Uuid(fact.id), fact.device.clone()?)));
-        let failed = || VolumeError::WriteFailed(part.device.path().to_owned());
-        if !mirror.prepare(&part.device, part.uuid.0)? {
+        let failed = || VolumeError::WriteFailed(device.path().to_owned());
+        if !mirror.prepare(device, entry.uuid.0)? {
             return Err(failed());
         }
+        let facts = mirror.facts();
+        let stored_to = facts.iter().filter(|fact| fact.state.is_stored_to());
+        let devices = stored_to.filter_map(|fact| Some((Uuid(fact.id), fact.device.clone()?)));
         mirror.changing_labels(|| {
-            write_as(&table, part.uuid, &part.device)?;
+            let mut table = self.table_of(mirror)?;
+            let seated = table.seat(entry.clone(), comes);
+            seated.map_err(|why| self.refused(why))?;
+            table.sequence += 1;
+            write_as(&table, entry.uuid, device)?;
             for (uuid, device) in devices {
                 write_as(&table, uuid, &device)?;
             }
             Ok::<_, VolumeError>(())
         })?;
-        let added = mirror.add(&part.device, part.uuid.0, whole)?;
+        let added = mirror.add(device, entry.uuid.0, whole)?;
         added.ok_or_else(failed)?;
         self.tell_missing(mirror)?;
-        if let Some(old) = old {
+        if let Comes::InPlaceOf(lost) = comes
+            && let Some(old) = facts.iter().find(|fact| fact.id == lost.0)
+        {
             mirror.forget_leg(old.slot);
         }
         Ok(())
@@ -382,10 +392,20 @@ impl Volume {
     /// later.
     pub fn rebuild_copies(
         &self,
+        told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<usize, VolumeError> {
+        self.rebuild_used(&|_| Usage::Used, told)
+    }
+
+    /// As [`Volume::rebuild_copies`]; disks do not get what is free (D82). The session knows what
+    /// is, and `usage` tells.
+    pub fn rebuild_used(
+        &self,
+        usage: &dyn Fn(VolumeOffset) -> Usage,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         if let Some(legs) = self.legs() {
-            return self.rebuild_disks(legs, &mut told);
+            return self.rebuild_disks(legs, usage, &mut told);
         }
         let (mirror, _) = self.newest_table()?;
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
@@ -424,8 +444,9 @@ impl Volume {
                 size: entry.size,
                 state: state_seen(fact, entry),
                 present: device.is_some(),
+                replaces: entry.replaces,
             }
         };
-        Ok(table.devices.iter().enumerate().map(copy).collect())
+        Ok(table.copies().map(copy).collect())
     }
 }

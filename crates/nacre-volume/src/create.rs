@@ -192,7 +192,7 @@ fn kinds_of(parts: &[Part]) -> Result<Vec<DeviceKind>, VolumeError> {
 }
 
 /// Whether a device can be written by calls.
-fn is_by_calls(kind: &DeviceKind) -> bool {
+pub(crate) fn is_by_calls(kind: &DeviceKind) -> bool {
     !matches!(kind, DeviceKind::DevDax | DeviceKind::HugePageFile)
 }
 
@@ -332,11 +332,12 @@ pub(crate) fn table_entry(part: &Part) -> LabelDevice {
         path: label::hint(&part.device.real_path()),
         state: part.state,
         stay: part.stay,
+        replaces: None,
     }
 }
 
 /// Bytes of a device that can be mapped.
-fn usable_size(device: &Device) -> u64 {
+pub(crate) fn usable_size(device: &Device) -> u64 {
     device.len() & !(device.granule().max(LABEL_SIZE) - 1)
 }
 
@@ -348,6 +349,8 @@ pub(crate) struct Taken {
     made: Vec<PathBuf>,
     /// Files may get another size.
     force: bool,
+    /// What the device holds is a label of a copy that never came in.
+    pub is_half_in: bool,
     /// Bytes that suffice for each, for those who are told that theirs do not.
     enough: u64,
     /// The size that each device is to get, if it is another one.
@@ -391,7 +394,9 @@ impl Taken {
             });
         }
         if !force {
-            refuse_to_overwrite(&device)?;
+            if !self.is_half_in {
+                refuse_to_overwrite(&device)?;
+            }
             if !self.made.contains(&spec.path) {
                 refuse_of_others(&device)?;
             }

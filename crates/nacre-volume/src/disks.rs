@@ -9,7 +9,7 @@ use nacre_media::{
     Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
 };
 use nacre_runtime::Trust;
-use nacre_types::{DeviceOffset, UNIT_SHIFT, Uuid, VolumeOffset, crc32c};
+use nacre_types::{DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -17,14 +17,19 @@ use crate::cache::{Cache, Wish};
 use crate::copies::{CopyInfo, take_copy};
 use crate::create::table_entry;
 use crate::disk::{Leg, LegsDisk};
-use crate::error::VolumeError;
+use crate::error::{HOLDS_A_PART, VolumeError};
 use crate::label::{LabelDevice, LabelInfo};
 use crate::labels::{Labels, find_copy, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
 use crate::member::trust_of;
 use crate::presence::{Presence, enter};
+use crate::scrub::Usage;
+use crate::seats::Comes;
 use crate::segment::Role;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
+
+/// Tells what is known of a unit.
+type UsageAt<'u> = dyn Fn(VolumeOffset) -> Usage + 'u;
 
 /// A rebuild copies so much while others wait for their commits.
 const SPAN: u64 = 1 << 20;
@@ -130,9 +135,10 @@ impl Volume {
                 size: entry.size,
                 state: entry.state.unwrap_or_default(),
                 present: device.is_some(),
+                replaces: entry.replaces,
             }
         };
-        Ok(table.devices.iter().enumerate().map(info).collect())
+        Ok(table.copies().map(info).collect())
     }
 
     /// As [`Volume::check_copies`].
@@ -149,26 +155,24 @@ impl Volume {
         checked.map_err(|why| self.disk_failed(why))
     }
 
-    /// As [`Volume::replace_copy`], of one that was lost.
-    pub(crate) fn replace_disk(
+    /// As [`Volume::take_in`].
+    pub(crate) fn take_disk_in(
         &self,
         legs: &LegsDisk,
-        lost: Uuid,
-        (new, force): (&Path, bool),
+        new: (&Path, Option<u64>, bool),
+        comes: Comes,
     ) -> Result<Uuid, VolumeError> {
         let table = legs.table().map_err(|why| self.disk_failed(why))?;
         if legs.own().is_some() {
-            return Err(self.refused(
-                "what the lost device held alone is lost; make another pool and copy (`nacre cp -r`)",
-            ));
+            return Err(self.refused(HOLDS_A_PART));
         }
         let data = table.devices[0].data;
-        let (taken, mut part) = take_copy((new, force), data + table.journal)?;
+        let (taken, mut part) = take_copy(new, data + table.journal, &table)?;
         (part.data, part.journal) = (data, table.journal);
         part.state = Some(LegState::Rebuilding);
         part.granularity = self.head.granularity;
         let uuid = part.uuid;
-        self.add_disk(legs, &part.device, lost, &table_entry(&part))?;
+        self.add_disk(legs, (&part.device, &table_entry(&part)), comes)?;
         taken.keep();
         Ok(uuid)
     }
@@ -198,18 +202,17 @@ impl Volume {
             state: Some(LegState::Rebuilding),
             ..entry.clone()
         };
-        self.add_disk(legs, &member.device, lost, &entry)?;
+        self.add_disk(legs, (&member.device, &entry), Comes::InPlaceOf(lost))?;
         Ok(true)
     }
 
-    /// Puts a disk into the place of one that was lost. Before any other label names it, its
-    /// journal has nothing that counts, and its label says that it lacks everything.
+    /// Makes a disk one of the copies. Before any other label names it, its journal has nothing
+    /// that counts, and its label says that it lacks everything.
     fn add_disk(
         &self,
         legs: &LegsDisk,
-        device: &Arc<Device>,
-        lost: Uuid,
-        entry: &LabelDevice,
+        (device, entry): (&Arc<Device>, &LabelDevice),
+        comes: Comes,
     ) -> Result<(), VolumeError> {
         let cache = self.cache.as_ref().ok_or(VolumeError::NoDevices)?;
         let leg = Leg::new(entry.uuid, device, true);
@@ -223,8 +226,8 @@ impl Volume {
             legs.settle_labels().map_err(|why| self.disk_failed(why))?;
             legs.changing_labels(|| {
                 let mut table = legs.table().map_err(|why| self.disk_failed(why))?;
-                let place = table.devices.iter_mut().find(|it| it.uuid == lost);
-                *place.ok_or_else(|| self.refused("has no such device"))? = entry.clone();
+                let seated = table.seat(entry.clone(), comes);
+                seated.map_err(|why| self.refused(why))?;
                 let next = LabelInfo {
                     sequence: table.sequence + 1,
                     ..table.clone()
@@ -271,12 +274,13 @@ impl Volume {
     pub(crate) fn rebuild_disks(
         &self,
         legs: &LegsDisk,
+        usage: &UsageAt<'_>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         let is_rebuilt = |(state, _): &(LegState, Arc<Leg>)| *state == LegState::Rebuilding;
         let mut whole = 0;
         for (_, leg) in legs.devices().into_iter().filter(is_rebuilt) {
-            if self.fill(legs, &leg, told)? {
+            if self.fill((legs, &leg), usage, told)? {
                 self.while_nobody_commits(|| self.now_current(legs, &leg))?;
                 whole += 1;
             }
@@ -287,8 +291,8 @@ impl Volume {
     /// Gives a disk what is at home on the others. `false`: it was broken off.
     fn fill(
         &self,
-        legs: &LegsDisk,
-        leg: &Leg,
+        (legs, leg): (&LegsDisk, &Leg),
+        usage: &UsageAt<'_>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, VolumeError> {
         let end = self.cache.as_ref();
@@ -300,7 +304,9 @@ impl Volume {
             let span = start..(start + SPAN).min(end);
             let done = span.end - DATA_START;
             self.while_nobody_commits(|| {
-                copy(legs, leg, span.clone()).map_err(|why| self.disk_failed(why))
+                let mut counted = self.counted(span.clone(), usage).into_iter();
+                let copied = counted.try_for_each(|range| copy(legs, leg, range));
+                copied.map_err(|why| self.disk_failed(why))
             })?;
             if done.is_multiple_of(KEPT) {
                 keep_rebuilt(leg, pool, span.end).map_err(|why| self.disk_failed(why))?;
@@ -310,6 +316,24 @@ impl Volume {
             }
         }
         Ok(true)
+    }
+
+    /// The parts of a span in which anything counts. The caller keeps versions from being made, so
+    /// what means nothing to the disks goes on to (D82): whether a unit is free is asked before
+    /// whether it was freed since, and one that is taken meanwhile goes to all disks later.
+    fn counted(&self, span: Range<u64>, usage: &UsageAt<'_>) -> Vec<Range<u64>> {
+        let mut counted: Vec<Range<u64>> = Vec::new();
+        let image = self.head.media.image();
+        for at in span.step_by(UNIT_SIZE as usize) {
+            let is_free = || usage(VolumeOffset(at - DATA_START)) == Usage::Free;
+            let counts = !image.is_some_and(|image| is_free() && image.means_nothing(at, true));
+            match counted.last_mut().filter(|last| last.end == at) {
+                _ if !counts => {}
+                Some(last) => last.end += UNIT_SIZE,
+                None => counted.push(at..at + UNIT_SIZE),
+            }
+        }
+        counted
     }
 
     /// A disk that has all home places gets a journal, and is one of the others. Nobody commits

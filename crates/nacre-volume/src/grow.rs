@@ -64,7 +64,7 @@ impl Volume {
         if found.table.has_copies() {
             return Err(VolumeError::Copies {
                 path: found.members[0].device.path().into(),
-                why: "a pool with copies cannot grow yet; make a larger one and copy (`nacre cp -r`)",
+                why: "grows by its own devices, all of them: name none (`nacre grow --size`), or add a copy (`nacre device add`)",
             });
         }
         if found.table.behind > 0 {

@@ -1,6 +1,7 @@
 //! Labels: decoding with validation, reading the better of two copies, writing both.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +34,10 @@ pub struct LabelDevice {
     pub path: PathBuf,
     /// What it is to the others that hold the same; `None` without copies.
     pub state: Option<LegState>,
-    /// Whether it stays in the pool.
+    /// Whether it stays in the pool. A copy that is gone has left its place for another one.
     pub stay: Stay,
+    /// The copy that goes once this one is current (D81).
+    pub replaces: Option<Uuid>,
 }
 
 /// What a device's label says.
@@ -99,6 +102,17 @@ impl LabelInfo {
             entries: entries.map(|(index, it)| (index, it.clone())).collect(),
             header: self.header,
         }
+    }
+
+    /// The copies that the pool has, with their places; none of those that left.
+    pub fn copies(&self) -> impl Iterator<Item = (usize, &LabelDevice)> {
+        let entries = self.devices.iter().enumerate();
+        entries.filter(|(_, entry)| entry.state.is_some() && entry.stay != Stay::Gone)
+    }
+
+    fn place_of(&self, device: Option<Uuid>) -> Option<usize> {
+        let device = device?;
+        self.devices.iter().position(|entry| entry.uuid == device)
     }
 
     /// Whether the disk that has a journal is several that hold each a part.
@@ -169,7 +183,8 @@ fn encode(label: &LabelInfo) -> RawLabel {
     let copies = if label.has_copies() { COPIES } else { 0 };
     let behind = if label.behind > 0 { BEHIND } else { 0 };
     raw.behind = U16::new(label.behind as u16);
-    let leaves = match label.devices.iter().all(|it| it.stay == Stay::Stays) {
+    let stay = label.devices.iter().all(|it| it.stay == Stay::Stays);
+    let leaves = match stay || label.has_copies() {
         true => 0,
         false => LEAVES,
     };
@@ -199,6 +214,8 @@ fn encode(label: &LabelInfo) -> RawLabel {
         entry.data = U64::new(device.data);
         entry.path_len = U16::new(path.len() as u16);
         entry.state = device.state.map_or(device.stay as u8, |state| state as u8);
+        entry.vacant = u8::from(label.has_copies() && device.stay == Stay::Gone);
+        entry.replaces = label.place_of(device.replaces).map_or(0, |at| at as u8 + 1);
         entry.path[..path.len()].copy_from_slice(path);
     }
     raw.crc = U32::new(crc32c(raw.as_bytes()));
@@ -283,13 +300,16 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     let journal = decode_journal(raw)?;
     let is_copied = raw.incompatible.get() & COPIES != 0;
     let common = decode_common(raw)?;
-    let devices: Vec<LabelDevice> = raw.table[..count]
+    let mut devices: Vec<LabelDevice> = raw.table[..count]
         .iter()
         .enumerate()
         .map(|(place, device)| decode_device(device, journal_on(raw, place), (is_copied, common)))
         .collect::<Option<_>>()?;
-    if is_copied && !are_copies(&devices, common) {
-        return None;
+    if is_copied {
+        decode_replaced(raw, &mut devices)?;
+        if !are_copies(&devices, common) {
+            return None;
+        }
     }
     let behind = decode_behind(raw)?;
     let leaves = raw.incompatible.get() & LEAVES != 0;
@@ -378,17 +398,34 @@ fn decode_header(
         at: raw.header_at.get(),
     };
     let is_told = place.device != 0 || place.at != 0;
-    let all_stay = devices.iter().all(|it| it.stay == Stay::Stays);
+    let all_stay = devices
+        .iter()
+        .all(|it| it.stay == Stay::Stays || it.state.is_some());
     let leaving = devices.iter().filter(|it| it.stay == Stay::Leaves).count();
     if all_stay == leaves || leaving > 1 || devices[own].stay == Stay::Gone {
         return None;
     }
-    if devices[0].stay != Stay::Gone {
+    if devices[0].stay != Stay::Gone || devices[0].state.is_some() {
         return (!is_told).then_some(None);
     }
     let host = devices.get(place.device)?;
     let fits = place.at.is_multiple_of(BLOCK_SIZE) && place.at < host.data;
     (fits && host.stay != Stay::Gone).then_some(Some(place))
+}
+
+/// Notes which copies go for which others. `None` if that is no copy that is there.
+fn decode_replaced(raw: &RawLabel, devices: &mut [LabelDevice]) -> Option<()> {
+    for (index, entry) in raw.table[..devices.len()].iter().enumerate() {
+        let Some(old) = usize::from(entry.replaces).checked_sub(1) else {
+            continue;
+        };
+        let old = devices.get(old).filter(|it| it.stay == Stay::Stays)?.uuid;
+        if old == devices[index].uuid || devices[index].stay != Stay::Stays {
+            return None;
+        }
+        devices[index].replaces = Some(old);
+    }
+    Some(())
 }
 
 /// Whether devices can hold the same.
@@ -411,9 +448,11 @@ fn decode_device(
         true => Some(LegState::of(raw.state)?),
         false => None,
     };
-    let stay = match copies {
-        true => Stay::Stays,
-        false => Stay::of(raw.state)?,
+    let stay = match (copies, raw.vacant) {
+        (true, 0) => Stay::Stays,
+        (true, 1) if state == Some(LegState::Failed) => Stay::Gone,
+        (true, _) => return None,
+        (false, _) => Stay::of(raw.state)?,
     };
     let sound = match copies {
         true => data + common > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
@@ -429,6 +468,7 @@ fn decode_device(
         path: PathBuf::from(OsString::from_vec(path.to_vec())),
         state,
         stay,
+        replaces: None,
     })
 }
 
@@ -571,6 +611,20 @@ pub(crate) fn erase(device: &Arc<Device>, size: u64) -> Result<(), VolumeError> 
     put_copies(device, size, &[0; LABEL_SIZE as usize])
 }
 
+/// Makes a range beside labels zeros, durably.
+pub(crate) fn wipe(device: &Arc<Device>, range: Range<u64>) -> Result<(), VolumeError> {
+    let granule = device.granule().max(LABEL_SIZE);
+    let first = range.start & !(granule - 1);
+    let len = (range.end - first).next_multiple_of(granule);
+    let window = Media::map(device, DeviceOffset(first), len, None)?;
+    #[cfg(feature = "explore")]
+    crate::tap::watch(device.path(), &window);
+    let zeros = vec![0; (range.end - range.start) as usize];
+    let stored: Unfenced = window.write(DeviceOffset(range.start), &zeros, StoreKind::Metadata);
+    let fenced = window.fence(stored);
+    fenced.map_err(|_| VolumeError::WriteFailed(device.path().to_owned()))
+}
+
 /// Where the copies of a label are, in the order in which they are written.
 fn order(device: &Arc<Device>, size: u64) -> Result<Vec<u64>, VolumeError> {
     let second = second_copy(size);
@@ -620,6 +674,7 @@ mod tests {
             path: PathBuf::from(path),
             state: None,
             stay: Stay::Stays,
+            replaces: None,
         };
         let devices = vec![device("/a/b"), device("/c"), device("")];
         LabelInfo {
@@ -753,7 +808,7 @@ mod tests {
         };
         assert_eq!(*decoded, copies);
         assert_eq!(decoded.volume_len(), decoded.devices[0].data);
-        let changes: [fn(&mut RawLabel); 7] = [
+        let changes: [fn(&mut RawLabel); 13] = [
             |raw| raw.table[0].state = 0,
             |raw| raw.table[0].state = 5,
             |raw| raw.incompatible = U64::new(0),
@@ -761,6 +816,12 @@ mod tests {
             |raw| raw.table[0].data = U64::new(4 << 20),
             |raw| raw.devices = U16::new(6),
             |raw| (raw.table[0].state, raw.table[1].state) = (3, 3),
+            |raw| raw.table[0].vacant = 1,
+            |raw| raw.table[2].vacant = 2,
+            |raw| raw.table[0].replaces = 1,
+            |raw| raw.table[0].replaces = 4,
+            |raw| (raw.table[2].vacant, raw.table[0].replaces) = (1, 3),
+            |raw| (raw.table[2].vacant, raw.table[2].replaces) = (1, 1),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut raw = encode(&copies);
@@ -768,6 +829,26 @@ mod tests {
             let copy = decode(&resealed(raw));
             assert!(matches!(copy, Copy::Damaged), "change {number}");
         }
+    }
+
+    #[test]
+    fn a_copy_that_left_and_one_that_is_replaced_are_told() {
+        let mut copies = LabelInfo {
+            behind: 0,
+            ..label()
+        };
+        for device in &mut copies.devices {
+            device.state = Some(LegState::Current);
+        }
+        copies.devices[0].state = Some(LegState::Failed);
+        copies.devices[0].stay = Stay::Gone;
+        copies.devices[1].replaces = Some(copies.devices[2].uuid);
+        let Copy::Good(decoded) = decode(&bytes(&encode(&copies))) else {
+            panic!("not decoded")
+        };
+        assert_eq!(*decoded, copies);
+        let there: Vec<usize> = decoded.copies().map(|(index, _)| index).collect();
+        assert_eq!(there, [1, 2]);
     }
 
     #[test]

@@ -172,7 +172,12 @@ pub(crate) struct RawDevice {
     /// What the device is to the others that hold the same, as `LegState` counts. Without copies:
     /// 0, 16 while it leaves, 17 once it is gone.
     pub state: u8,
-    pub reserved: [u8; 5],
+    /// With copies: 1 if a copy has left this place, which stays as long as the pool is in use, and
+    /// until another one gets it (D81); else 0.
+    pub vacant: u8,
+    /// With copies: 1 and the place of the copy that goes once this one is current (D81); else 0.
+    pub replaces: u8,
+    pub reserved: [u8; 3],
     /// Where it was last seen: an absolute path, or a file name if that is too long.
     pub path: [u8; PATH_MAX],
 }

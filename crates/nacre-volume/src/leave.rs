@@ -9,7 +9,7 @@ use nacre_types::{UNIT_SHIFT, VolumeOffset};
 use rustix::fs::FlockOperation;
 
 use crate::create::{Shared, write_labels};
-use crate::error::VolumeError;
+use crate::error::{HOLDS_A_PART, VolumeError};
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::lock::lock_device;
 use crate::member::{Member, Members};
@@ -164,6 +164,7 @@ impl Volume {
                 "no other copy is current; rebuild one first (`nacre device rebuild`)",
             ));
         }
+        table.vacate(entry.uuid);
         table.sequence += 1;
         let is_there = |it: &&Member| it.place != Some(index);
         for member in found.members.iter().filter(is_there) {
@@ -180,18 +181,17 @@ impl Volume {
     }
 }
 
-const HOLDS_A_PART: &str = "each device holds a part that no other has, and cannot leave yet; make another pool and copy (`nacre cp -r`)";
 const NOT_THERE: &str = "has no such device; see nacre device list";
 
 /// As [`find`], of copies, which may be missing.
 fn find_copy(found: &Members, named: &Path) -> Option<usize> {
     let absolute = std::path::absolute(named).ok();
     let number = named.to_str().and_then(|text| text.parse::<usize>().ok());
-    let devices = &found.table.devices;
-    let by_path = devices
-        .iter()
-        .position(|it| Some(&it.path) == absolute.as_ref());
-    let by_number = number.filter(|&number| number < devices.len());
+    let mut copies = found.table.copies();
+    let by_path = copies.find(|(_, it)| Some(&it.path) == absolute.as_ref());
+    let by_path = by_path.map(|(index, _)| index);
+    let is_one = |number: &usize| found.table.copies().any(|(index, _)| index == *number);
+    let by_number = number.filter(is_one);
     let there = number.is_none().then(|| find(found, named)).flatten();
     there.or(by_path).or(by_number)
 }

@@ -19,7 +19,9 @@ mod disk;
 mod disk_scrub;
 mod disks;
 mod error;
+mod further;
 mod grow;
+mod grow_copies;
 mod label;
 mod labels;
 mod layout;
@@ -30,7 +32,9 @@ mod open;
 mod parts;
 mod placement;
 mod presence;
+mod replace;
 mod scrub;
+mod seats;
 mod segment;
 mod stay;
 #[cfg(feature = "explore")]
@@ -54,6 +58,7 @@ pub use nacre_media::{
 };
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use presence::Presence;
+pub use replace::Replaced;
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
 pub use stay::Stay;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

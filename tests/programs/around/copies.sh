@@ -34,7 +34,7 @@ whole() {
     gives "states" "current current" states "$a"
     equal "$a" "$b"
     contains "info" "copy      $a: current" "$(nacre info "$a")"
-    refuses "grow" "cannot grow" nacre grow --size 48M "$a" "$SCRATCH/c"
+    refuses "grow" "grows by its own devices" nacre grow --size 48M "$a" "$SCRATCH/c"
     refuses "three for two" "need as many devices" nacre create --copies 2 --size 48M "$SCRATCH"/{x,y,z}
 }
 

@@ -167,9 +167,9 @@ three() {
 refused() {
     note "what is not there is refused"
     fresh
-    refuses "grow" "cannot" nacre grow --size 256M "$a" "$c"
-    refuses "add" "cannot" nacre device add --size 128M "$a" "$c"
-    refuses "a disk that is in use" "in use" nacre device replace "$a" "$b" "$c"
+    refuses "grow" "grows by its own devices" nacre grow --size 256M "$a" "$c"
+    refuses "smaller" "is 128 MiB" nacre grow --size 64M "$a"
+    refuses "a copy for itself" "is a device of this pool" nacre device replace "$a" "$b" "$b"
 }
 
 main() {

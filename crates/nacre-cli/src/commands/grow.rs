@@ -1,33 +1,38 @@
 //! `nacre grow`.
 
 use crate::attached::Attached;
-use crate::failure::{Result, store_failure};
+use crate::failure::{Failure, Result, store_failure};
 use crate::users::take_alone;
 use crate::{output, size};
 use clap::Args;
 use nacre_store::give_all_to_disk;
 use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Stripe, Volume};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   nacre grow --size 10G my.pool /mnt/more/second     add a file of 10 GiB
   nacre grow my.pool /dev/dax1.0                     add a whole device
-  nacre grow --size 10G /ssd1/a.pool /ssd2/b.pool    a second disk; both are written through memory";
+  nacre grow --size 10G /ssd1/a.pool /ssd2/b.pool    a second disk; both are written through memory
+  nacre grow --size 20G a.pool                       a pool with copies: all its files become so large
+  nacre grow a.pool                                  the same, of devices that have become larger";
 
-/// Add a device to a pool that nobody uses at the moment
+/// Make a pool larger that nobody uses at the moment
+///
+/// By a device that is added; a pool with copies by what its own devices have room for: all of
+/// them, as each holds everything.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
     pool: PathBuf,
-    /// The device to add
+    /// The device to add; none for a pool with copies
     #[arg(value_name = "DEVICE")]
-    device: PathBuf,
-    /// Size of the file, if it is to be made
+    device: Option<PathBuf>,
+    /// Size of the file, if it is to be made; of each file of a pool with copies
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// Overwrite a device that holds something; it is lost
@@ -35,19 +40,60 @@ pub struct Arguments {
     force: bool,
 }
 
+/// A device that is to be added.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Added {
+    /// Any device of the pool
+    #[arg(value_name = "POOL")]
+    pub pool: PathBuf,
+    /// The device to add
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// Size of the file, if it is to be made
+    #[arg(long, value_parser = size::parse)]
+    pub size: Option<u64>,
+    /// Overwrite a device that holds something; it is lost
+    #[arg(long)]
+    pub force: bool,
+}
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    grow(arguments, None)
+    let Arguments {
+        pool, size, force, ..
+    } = arguments;
+    match &arguments.device {
+        Some(device) => grow(
+            &Added {
+                pool: pool.clone(),
+                device: device.clone(),
+                size: *size,
+                force: *force,
+            },
+            None,
+        ),
+        None => grown(pool, |volume| {
+            refuse_parts(pool, volume)?;
+            Volume::grow_copies(pool, *size)?;
+            Ok(())
+        }),
+    }
+}
+
+fn refuse_parts(pool: &Path, volume: &Volume) -> Result<()> {
+    match volume.has_copies() {
+        true => Ok(()),
+        false => Err(Failure::Usage(format!(
+            "{}: is a pool without copies: name a device to add to it",
+            pool.display()
+        ))),
+    }
 }
 
 /// Adds the device; from now on data is spread as `stripe` says, if it does.
-pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
+pub fn grow(arguments: &Added, stripe: Option<Stripe>) -> Result<ExitCode> {
     let pool = &arguments.pool;
-    let before = {
-        let volume = Volume::open(pool, Access::ReadWrite)?;
-        let _alone = volume.lock_exclusive()?;
-        take_alone(pool, &volume)?;
-        // What processes that were killed have left in memory is of the pool as it was.
-        give_all_to_disk(&volume).map_err(|error| store_failure(pool, error))?;
+    grown(pool, |_| {
         let added = DeviceSpec {
             path: arguments.device.clone(),
             size: arguments.size,
@@ -63,6 +109,24 @@ pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
             behind: 0,
         };
         Volume::grow(&[pool], &added, options)?;
+        Ok(())
+    })
+}
+
+/// Runs something that makes a pool larger, which nobody uses meanwhile, and tells.
+fn grown(pool: &Path, work: impl FnOnce(&Volume) -> Result<()>) -> Result<ExitCode> {
+    if Volume::open(pool, Access::ReadOnly)?.has_copies() {
+        // What a crash has left is repaired as long as all know how large it is.
+        let attached = Attached::open(pool, Access::ReadWrite, None)?;
+        attached.detach()?;
+    }
+    let before = {
+        let volume = Volume::open(pool, Access::ReadWrite)?;
+        let _alone = volume.lock_exclusive()?;
+        take_alone(pool, &volume)?;
+        // What processes that were killed have left in memory is of the pool as it was.
+        give_all_to_disk(&volume).map_err(|error| store_failure(pool, error))?;
+        work(&volume)?;
         volume.present_units() * UNIT_SIZE
     };
     // The first attach takes the new space into use.

@@ -1,25 +1,96 @@
 //! `nacre device add`.
 
+use super::rebuild::rebuild;
+use super::replace::is_at;
+use crate::attached::Attached;
 use crate::commands::grow;
-use crate::failure::Result;
+use crate::failure::{Failure, Result, store_failure};
+use crate::users::take_alone;
 use clap::Args;
-use nacre_volume::Stripe;
+use nacre_store::give_all_to_disk;
+use nacre_volume::{Access, LegState, Stripe, Volume};
 use std::process::ExitCode;
 
-/// Add a device to a pool that nobody uses at the moment, as `nacre grow`
+/// Add a device to a pool
 ///
-/// What is written from then on goes to all devices by their room, the new one first of all.
+/// What is written from then on goes to all devices by their room, the new one first of all. Nobody
+/// may use the pool at the moment. In a pool with copies the device becomes one more copy, while
+/// programs run. With --copy so does a second device of a pool on one, which nobody may use at the
+/// moment that it begins. Killed, it goes on when it is called again.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Arguments {
     #[command(flatten)]
-    grow: grow::Arguments,
+    grow: grow::Added,
     /// How data is spread from now on: a power of two from 4K to 2M, or none
     /// [default: as before; 2M if this is the second device]
     #[arg(long, value_name = "SIZE")]
     stripe: Option<Stripe>,
+    /// The device is to hold all that the other one holds, instead of more
+    #[arg(long, conflicts_with = "stripe")]
+    copy: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    grow::grow(&arguments.grow, arguments.stripe)
+    let volume = Volume::open(&arguments.grow.pool, Access::ReadOnly)?;
+    match (volume.has_copies(), arguments.copy) {
+        (true, _) if arguments.stripe.is_some() => Err(Failure::Usage(format!(
+            "{}: each device holds everything; leave --stripe out",
+            arguments.grow.pool.display()
+        ))),
+        (true, _) => add_copy(&arguments.grow),
+        (false, true) => {
+            drop(volume);
+            begin_copies(&arguments.grow)?;
+            add_copy(&arguments.grow)
+        }
+        (false, false) => {
+            drop(volume);
+            grow::grow(&arguments.grow, arguments.stripe)
+        }
+    }
+}
+
+/// The pool has two copies, of which one lacks everything.
+fn begin_copies(arguments: &grow::Added) -> Result<()> {
+    let pool = &arguments.pool;
+    let volume = Volume::open(pool, Access::ReadWrite)?;
+    let _alone = volume.lock_exclusive()?;
+    take_alone(pool, &volume)?;
+    // The image of a single disk is not that of several.
+    give_all_to_disk(&volume).map_err(|error| store_failure(pool, error))?;
+    let new = (arguments.device.as_path(), arguments.size);
+    Volume::begin_copies(pool, new, arguments.force)?;
+    Ok(())
+}
+
+/// The device is one of the copies, and is rebuilt; it may have begun to before.
+fn add_copy(arguments: &grow::Added) -> Result<ExitCode> {
+    let pool = Attached::open_to_rebuild(&arguments.pool)?;
+    let volume = pool.fs.store().volume();
+    let done =
+        come_in(volume, arguments).and_then(|()| rebuild(&arguments.pool, pool.fs.store(), false));
+    let detached = pool.detach();
+    let code = done?;
+    detached?;
+    Ok(code)
+}
+
+fn come_in(volume: &Volume, arguments: &grow::Added) -> Result<()> {
+    let new = &arguments.device;
+    let copies = volume.copies()?;
+    let known = copies.iter().find(|copy| is_at(copy, new));
+    let refused = |why| Failure::Usage(format!("{}: {why}", new.display()));
+    match known {
+        None => {
+            volume.add_copy(new, arguments.size, arguments.force)?;
+            Ok(())
+        }
+        Some(copy) if copy.state == LegState::Current => Err(refused("is a copy already")),
+        Some(copy) if copy.state == LegState::Rebuilding => Ok(()),
+        Some(copy) => match volume.return_copy(copy.uuid)? {
+            true => Ok(()),
+            false => Err(refused("is not what it was; see nacre device replace")),
+        },
+    }
 }

@@ -18,7 +18,8 @@ Examples:
   nacre device add --size 10G my.pool /mnt/more/c    what is written next goes there, too
   nacre device rebalance my.pool                     what was written before, too
   nacre device remove my.pool /mnt/more/c            what it holds moves to the others first
-  nacre device replace my.pool /dev/dax1.0 /dev/dax2.0  with copies: a new one for one that was lost
+  nacre device add --copy my.pool /ssd2/b.pool       it holds the same: one of both may be lost
+  nacre device replace my.pool /dev/dax1.0 /dev/dax2.0  with copies: a new one for another
   nacre device rebuild my.pool                       with copies: one that was missing is back";
 
 /// Tell and change which devices a pool has

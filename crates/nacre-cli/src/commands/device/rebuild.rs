@@ -5,8 +5,10 @@ use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
 use indicatif::ProgressBar;
-use nacre_volume::{Access, LegState, Volume};
+use nacre_store::Store;
+use nacre_volume::{Access, CopyInfo, LegState, Replaced, Volume};
 use serde::Serialize;
+use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +16,8 @@ use std::process::ExitCode;
 /// Give copies that were missing, or whose rebuild was broken off, what they lack
 ///
 /// Programs go on meanwhile. A copy that was missing gets what was stored since; one that failed
-/// gets everything. Killed, it goes on where it was when it is called again.
+/// gets everything. A device for which another one has come (nacre device replace) goes when that
+/// one has everything. Killed, it goes on where it was when it is called again.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool that is current
@@ -33,12 +36,16 @@ struct Rebuilt {
     bytes: u64,
     /// Copies that are not whole.
     degraded: usize,
+    /// Devices for which others have come: they are no devices of the pool any more.
+    removed: Vec<PathBuf>,
+    /// As these, but programs have mapped files of them; they are devices of the pool still.
+    mapped: Vec<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
     let done = bring_back(pool.fs.store().volume())
-        .and_then(|()| rebuild(&arguments.pool, pool.fs.store().volume(), arguments.json));
+        .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
     let code = done?;
     detached?;
@@ -47,7 +54,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Takes copies back that are there again.
 fn bring_back(volume: &Volume) -> Result<()> {
-    for copy in volume.copies()? {
+    let copies = volume.copies()?;
+    let is_replaced = |copy: &CopyInfo| copies.iter().any(|it| it.replaces == Some(copy.uuid));
+    for copy in copies.iter().filter(|copy| !is_replaced(copy)) {
         if !copy.state.is_stored_to() && !volume.return_copy(copy.uuid)? {
             let path = copy.path.display();
             eprintln!("nacre: {path}: {}", not_back(volume));
@@ -65,14 +74,15 @@ fn not_back(volume: &Volume) -> &'static str {
 }
 
 /// Rebuilds what is to be rebuilt, and reports.
-pub fn rebuild(pool: &Path, volume: &Volume, json: bool) -> Result<ExitCode> {
+pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
+    let volume = store.volume();
     if !volume.has_copies() {
         let path = pool.display();
         return Err(Failure::Usage(format!("{path}: is a pool without copies")));
     }
     let mut bar: Option<ProgressBar> = None;
     let mut bytes = 0;
-    let rebuilt = volume.rebuild_copies(|progress| {
+    let rebuilt = store.rebuild_copies(|progress| {
         let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
         bar.set_position(progress.done);
         bytes = bytes.max(progress.done);
@@ -81,18 +91,22 @@ pub fn rebuild(pool: &Path, volume: &Volume, json: bool) -> Result<ExitCode> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
+    let Replaced { gone, mapped } = volume.let_replaced_go()?;
     let copies = volume.copies()?;
     let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
     let report = Rebuilt {
         rebuilt,
         bytes,
         degraded: degraded.count(),
+        removed: gone,
+        mapped,
     };
     match json {
         true => output::json(&report)?,
         false => output::write(describe(&report).as_bytes())?,
     }
-    Ok(ExitCode::from(u8::from(report.degraded > 0)))
+    let is_done = report.degraded == 0 && report.mapped.is_empty();
+    Ok(ExitCode::from(u8::from(!is_done)))
 }
 
 fn describe(report: &Rebuilt) -> String {
@@ -100,9 +114,21 @@ fn describe(report: &Rebuilt) -> String {
         0 => "all copies are whole".to_string(),
         left => format!("{left} still missing or failed"),
     };
-    format!(
+    let mut text = format!(
         "rebuilt {} ({}); {whole}\n",
         report.rebuilt,
         size::human(report.bytes)
-    )
+    );
+    for path in &report.removed {
+        let _ = writeln!(text, "{}: removed", path.display());
+    }
+    for path in &report.mapped {
+        let _ = writeln!(
+            text,
+            "{}: stays, as programs have mapped files of it: call nacre device rebuild when they \
+             have ended",
+            path.display()
+        );
+    }
+    text
 }

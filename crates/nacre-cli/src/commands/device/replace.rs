@@ -4,23 +4,23 @@ use super::rebuild::rebuild;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use clap::Args;
-use nacre_types::Uuid;
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, CopyInfo, Volume};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Take a new device into a pool with copies for one that was lost, and rebuild it
+/// Take a new device into a pool with copies for another one, and rebuild it
 ///
-/// Programs go on meanwhile, and store to the new device, too. Killed, `nacre device rebuild` goes
-/// on.
+/// Programs go on meanwhile, and store to the new device, too. One that was lost goes at once. One
+/// that is there stays a copy until the new one has everything; then it is no device of the pool
+/// any more. Killed, it goes on when it is called again, or `nacre device rebuild`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool that is current
     #[arg(value_name = "POOL")]
     pool: PathBuf,
-    /// The device that was lost: its path, or its number, as `nacre device list` tells
-    #[arg(value_name = "LOST")]
-    lost: PathBuf,
+    /// The device that goes: its path, or its number, as `nacre device list` tells
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
     /// The new one; a file is made if it is missing
     #[arg(value_name = "NEW")]
     new: PathBuf,
@@ -35,29 +35,51 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
     let volume = pool.fs.store().volume();
-    let done = find(volume, &arguments.lost).and_then(|lost| {
-        volume.replace_copy(lost, &arguments.new, arguments.force)?;
-        rebuild(&arguments.pool, volume, arguments.json)
-    });
+    let done = begin(volume, arguments)
+        .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
     let code = done?;
     detached?;
     Ok(code)
 }
 
-/// The device that somebody names.
-fn find(volume: &Volume, named: &Path) -> Result<Uuid> {
-    let number = named.to_str().and_then(|text| text.parse::<usize>().ok());
-    let absolute = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
+/// The new one is in the pool, unless the old one is out of it already.
+fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
     let copies = volume.copies()?;
-    let is_named = |path: &Path| path == named || path == absolute;
-    let found = copies
-        .iter()
-        .find(|copy| is_named(&copy.path) || Some(copy.index) == number);
-    found.map(|copy| copy.uuid).ok_or_else(|| {
-        let named = named.display();
-        Failure::Usage(format!(
-            "{named}: no device of this pool; see nacre device list"
-        ))
-    })
+    let old = find(&copies, &arguments.old);
+    let new = copies.iter().find(|copy| is_at(copy, &arguments.new));
+    match (old, new) {
+        (Some(old), Some(new)) if new.replaces == Some(old.uuid) => Ok(()),
+        (Some(_), Some(new)) if new.state.is_stored_to() => Err(Failure::Usage(format!(
+            "{}: is a device of this pool",
+            arguments.new.display()
+        ))),
+        (Some(old), _) => {
+            volume.replace_copy(old.uuid, &arguments.new, arguments.force)?;
+            Ok(())
+        }
+        // A crash may have left its label.
+        (None, Some(_)) if forget(arguments)? => Ok(()),
+        (None, _) => Err(Failure::Usage(format!(
+            "{}: no device of this pool; see nacre device list",
+            arguments.old.display()
+        ))),
+    }
+}
+
+fn forget(arguments: &Arguments) -> Result<bool> {
+    Ok(Volume::forget_removed(&arguments.pool, &arguments.old)?.is_some())
+}
+
+/// The device that somebody names.
+fn find<'c>(copies: &'c [CopyInfo], named: &Path) -> Option<&'c CopyInfo> {
+    let number = named.to_str().and_then(|text| text.parse::<usize>().ok());
+    let mut copies = copies.iter();
+    copies.find(|copy| is_at(copy, named) || Some(copy.index) == number)
+}
+
+/// Whether a copy is at a path.
+pub fn is_at(copy: &CopyInfo, named: &Path) -> bool {
+    let absolute = std::path::absolute(named);
+    copy.path == named || absolute.is_ok_and(|absolute| copy.path == absolute)
 }

@@ -208,11 +208,9 @@ fn pool_of(entry: &[u8]) -> Option<&Path> {
 /// whose they must be.
 fn copies_of(pool: &Path) -> Option<(Owner, Vec<PathBuf>)> {
     let (label, owner) = Volume::inspect_with_owner(pool).ok()?;
-    let devices = label.has_copies().then_some(label.devices)?;
-    let others = devices
-        .into_iter()
-        .map(|device| device.path)
-        .filter(|path| path != pool);
+    label.has_copies().then_some(())?;
+    let paths = label.copies().map(|(_, device)| device.path.clone());
+    let others = paths.filter(|path| path != pool);
     let others = others.filter(|path| path.is_absolute() && refuse_separators(path).is_ok());
     Some((owner, others.collect()))
 }

@@ -1,0 +1,515 @@
+//! Copies that come into a pool that is used, and those that go for them (D81): on disks behind an
+//! image, and in memory.
+
+use std::cell::Cell;
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
+use nacre_types::{StoreKind, VolumeOffset};
+use nacre_volume::{
+    Access, Caching, CreateOptions, LegState, Replaced, Usage, Volume, VolumeError,
+};
+
+const MIB: u64 = 1 << 20;
+const PLACE: VolumeOffset = VolumeOffset(3 << 20);
+
+/// What lies on the devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Disks,
+    Memory,
+}
+
+const KINDS: [Kind; 2] = [Kind::Disks, Kind::Memory];
+
+struct Pool(Devices, Kind);
+
+impl Pool {
+    fn new(kind: Kind, names: &[&str]) -> Self {
+        let devices = Devices::below(Path::new("/dev/shm"));
+        let caching = match kind {
+            Kind::Disks => Caching::Always,
+            Kind::Memory => Caching::Never,
+        };
+        let options = CreateOptions {
+            copies: names.len(),
+            caching,
+            ..CAREFUL
+        };
+        let volume = devices.volume(names, 32 * MIB, options);
+        assert_eq!(volume.mirror().is_some(), kind == Kind::Memory);
+        Self(devices, kind)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.file(name)
+    }
+
+    /// As after a power cut.
+    fn open(&self, name: &str) -> Volume {
+        match self.1 {
+            Kind::Disks => self.0.imaged(name),
+            Kind::Memory => {
+                let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
+                volume.make_shared(memory_file()).unwrap();
+                volume.recover_copies();
+                volume
+            }
+        }
+    }
+
+    /// Stores a byte, durably.
+    fn put(&self, volume: &Volume, byte: u8) {
+        let stored = volume.write(PLACE, &[byte; 100], StoreKind::Data);
+        volume.fence(stored).unwrap();
+        if self.1 == Kind::Disks {
+            commit_image(volume);
+        }
+    }
+
+    /// What the label of a device says of all copies.
+    fn states(&self, name: &str) -> Vec<LegState> {
+        let label = Volume::inspect(&self.path(name)).unwrap();
+        label.copies().map(|(_, it)| it.state.unwrap()).collect()
+    }
+
+    fn remove(&self, name: &str) {
+        fs::remove_file(self.path(name)).unwrap();
+    }
+
+    fn is_no_member(&self, name: &str) -> bool {
+        let read = Volume::inspect(&self.path(name));
+        matches!(read, Err(VolumeError::NotAPool(_)))
+    }
+}
+
+fn byte(volume: &Volume) -> u8 {
+    let found: [u8; 100] = volume.read_array(PLACE);
+    assert!(found.iter().all(|byte| *byte == found[0]));
+    found[0]
+}
+
+fn uuid_of(volume: &Volume, name: &str) -> nacre_types::Uuid {
+    let copies = volume.copies().unwrap();
+    let found = copies.iter().find(|copy| copy.path.ends_with(name));
+    found.unwrap().uuid
+}
+
+fn rebuild(volume: &Volume) -> usize {
+    let whole = volume.rebuild_copies(|_| ControlFlow::Continue(()));
+    whole.unwrap()
+}
+
+fn replace(volume: &Volume, pool: &Pool, old: &str, new: &str) {
+    let old = uuid_of(volume, old);
+    volume.replace_copy(old, &pool.path(new), false).unwrap();
+}
+
+#[test]
+fn one_that_is_there_stays_current_until_the_new_one_is() {
+    use LegState::{Current, Rebuilding};
+    for kind in KINDS {
+        for old in ["a", "b"] {
+            let pool = Pool::new(kind, &["a", "b"]);
+            let other = if old == "a" { "b" } else { "a" };
+            let volume = pool.open("a");
+            pool.put(&volume, 1);
+            replace(&volume, &pool, old, "c");
+            assert_eq!(pool.states(old), [Current, Current, Rebuilding]);
+            let nothing = volume.let_replaced_go().unwrap();
+            assert_eq!(nothing, Replaced::default());
+            let mut next = 2;
+            let whole = volume.rebuild_copies(|_| {
+                pool.put(&volume, next);
+                next += 1;
+                ControlFlow::Continue(())
+            });
+            assert_eq!(whole.unwrap(), 1);
+            assert_eq!(pool.states("c"), [Current; 3]);
+            let done = volume.let_replaced_go().unwrap();
+            assert_eq!(done.gone, [pool.path(old)]);
+            assert!(pool.is_no_member(old));
+            assert_eq!(pool.states("c"), [Current; 2]);
+            pool.put(&volume, 200);
+            let lost = fs::read(pool.path(old)).unwrap();
+            let has_it = lost.windows(100).any(|bytes| bytes == [200; 100]);
+            assert!(!has_it, "nothing is written to it any more");
+            drop(volume);
+            pool.remove(other);
+            pool.remove(old);
+            assert_eq!(byte(&pool.open("c")), 200, "{kind:?} {old}");
+        }
+    }
+}
+
+#[test]
+fn another_process_goes_over_to_the_new_one() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let open = || Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
+        let (one, other) = (open(), open());
+        let shared = || -> OwnedFd {
+            let mut options = fs::File::options();
+            let options = options.read(true).write(true).create(true).truncate(false);
+            options.open(pool.path("shared")).unwrap().into()
+        };
+        match kind {
+            Kind::Disks => {
+                one.make_image(shared()).unwrap();
+                assert!(other.join_image(shared()).unwrap());
+            }
+            Kind::Memory => {
+                one.make_shared(shared()).unwrap();
+                assert!(other.join_shared(shared()).unwrap());
+            }
+        }
+        replace(&one, &pool, "a", "c");
+        assert_eq!(rebuild(&one), 1);
+        pool.put(&other, 5);
+        assert_eq!(one.let_replaced_go().unwrap().gone, [pool.path("a")]);
+        pool.put(&other, 6);
+        other.check_copies().unwrap();
+        assert_eq!(byte(&other), 6);
+        let there = |it: nacre_volume::CopyInfo| (it.path, it.state);
+        let copies: Vec<_> = other.copies().unwrap().into_iter().map(there).collect();
+        let current = |name| (pool.path(name), LegState::Current);
+        assert!(copies.contains(&current("b")) && copies.contains(&current("c")));
+        assert_eq!(copies.len(), 2);
+        drop((one, other));
+        pool.remove("b");
+        assert_eq!(byte(&pool.open("c")), 6, "{kind:?}");
+    }
+}
+
+#[test]
+fn killed_anywhere_it_goes_on() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        pool.put(&volume, 1);
+        replace(&volume, &pool, "b", "c");
+        volume.rebuild_copies(|_| ControlFlow::Break(())).unwrap();
+        drop(volume);
+        let volume = pool.open("b");
+        let again = volume.replace_copy(uuid_of(&volume, "b"), &pool.path("d"), false);
+        assert!(matches!(again, Err(VolumeError::Copies { .. })));
+        assert!(!pool.path("d").exists());
+        assert_eq!(rebuild(&volume), 1);
+        // Before it is let go.
+        drop(volume);
+        let volume = pool.open("c");
+        pool.put(&volume, 2);
+        let before = fs::read(pool.path("b")).unwrap();
+        assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("b")]);
+        pool.put(&volume, 3);
+        drop(volume);
+        // Before its label was erased.
+        fs::write(pool.path("b"), &before).unwrap();
+        let stranger = Volume::open(&pool.path("b"), Access::ReadWrite);
+        assert!(matches!(stranger, Err(VolumeError::NotAMember { .. })));
+        assert_eq!(byte(&pool.open("a")), 3);
+        let forgot = Volume::forget_removed(&pool.path("a"), &pool.path("b")).unwrap();
+        assert_eq!(forgot, Some(pool.path("b")));
+        assert!(pool.is_no_member("b"));
+    }
+}
+
+#[test]
+fn one_that_died_on_its_way_in_comes_again_without_force() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let before = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
+        let volume = pool.open("a");
+        replace(&volume, &pool, "b", "c");
+        drop(volume);
+        // Only the new one had a label that named it.
+        for (name, bytes) in ["a", "b"].iter().zip(before) {
+            fs::write(pool.path(name), bytes).unwrap();
+        }
+        let volume = pool.open("a");
+        assert_eq!(volume.copies().unwrap().len(), 2);
+        replace(&volume, &pool, "b", "c");
+        assert_eq!(rebuild(&volume), 1);
+        assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("b")]);
+        // One that is current may not.
+        fs::copy(pool.path("c"), pool.path("e")).unwrap();
+        let refused = volume.add_copy(&pool.path("e"), None, false);
+        assert!(
+            matches!(refused, Err(VolumeError::AlreadyPool(_))),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn copies_become_as_many_as_four_and_each_can_be_replaced_then() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        pool.put(&volume, 1);
+        for name in ["c", "d"] {
+            volume.add_copy(&pool.path(name), None, false).unwrap();
+            assert_eq!(rebuild(&volume), 1);
+        }
+        assert_eq!(pool.states("d"), [LegState::Current; 4]);
+        let full = volume.add_copy(&pool.path("e"), None, false);
+        assert!(matches!(full, Err(VolumeError::Copies { .. })), "{full:?}");
+        assert!(!pool.path("e").exists());
+        for (old, new) in [("a", "e"), ("c", "f"), ("e", "g")] {
+            replace(&volume, &pool, old, new);
+            assert_eq!(rebuild(&volume), 1);
+            assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path(old)]);
+            assert_eq!(pool.states(new), [LegState::Current; 4]);
+        }
+        pool.put(&volume, 9);
+        drop(volume);
+        for gone in ["b", "d", "f"] {
+            pool.remove(gone);
+        }
+        assert_eq!(byte(&pool.open("g")), 9);
+    }
+}
+
+#[test]
+fn if_the_new_one_fails_the_old_one_stays() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        replace(&volume, &pool, "b", "c");
+        drop(volume);
+        fs::write(pool.path("c"), vec![0; 32 << 20]).unwrap();
+        let volume = pool.open("a");
+        pool.put(&volume, 4);
+        assert_eq!(rebuild(&volume), 0);
+        assert_eq!(volume.let_replaced_go().unwrap(), Replaced::default());
+        // Another one for it takes its task over.
+        replace(&volume, &pool, "c", "d");
+        assert_eq!(rebuild(&volume), 1);
+        assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("b")]);
+        drop(volume);
+        pool.remove("a");
+        assert_eq!(byte(&pool.open("d")), 4, "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_mapped_of_the_copy_that_is_read_keeps_it() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    assert!(volume.locate(PLACE, 4096).is_some());
+    replace(&volume, &pool, "a", "c");
+    assert_eq!(rebuild(&volume), 1);
+    let done = volume.let_replaced_go().unwrap();
+    assert_eq!(
+        (done.gone.len(), &done.mapped[..]),
+        (0, &[pool.path("a")][..])
+    );
+    assert_eq!(pool.states("a"), [LegState::Current; 3]);
+    pool.put(&volume, 7);
+    drop(volume);
+    // Nobody has mapped anything.
+    let volume = pool.open("c");
+    assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("a")]);
+    assert_eq!(byte(&volume), 7);
+    assert_eq!(pool.states("b"), [LegState::Current; 2]);
+}
+
+/// A pool on the device `a` alone.
+fn single(kind: Kind) -> Pool {
+    let devices = Devices::below(Path::new("/dev/shm"));
+    let caching = match kind {
+        Kind::Disks => Caching::Always,
+        Kind::Memory => Caching::Never,
+    };
+    devices.volume(&["a"], 32 * MIB, CreateOptions { caching, ..CAREFUL });
+    Pool(devices, kind)
+}
+
+#[test]
+fn one_device_becomes_two_that_hold_the_same() {
+    for kind in KINDS {
+        let pool = single(kind);
+        let volume = match kind {
+            Kind::Disks => pool.open("a"),
+            Kind::Memory => Volume::open(&pool.path("a"), Access::ReadWrite).unwrap(),
+        };
+        pool.put(&volume, 3);
+        if kind == Kind::Disks {
+            volume.checkpoint().unwrap();
+        }
+        drop(volume);
+        // Nothing of a copy counts that the device had in front of its data.
+        let front = vec![255; 3 << 19];
+        let file = fs::File::options().write(true).open(pool.path("a"));
+        file.unwrap().write_all_at(&front, 512 << 10).unwrap();
+        let alone = fs::read(pool.path("a")).unwrap();
+        let second = pool.path("b");
+        let new = (second.as_path(), None);
+        let begin = || Volume::begin_copies(&pool.path("a"), new, false).unwrap();
+        begin();
+        // Killed before the first device says so, it is alone, and begins again.
+        fs::write(pool.path("a"), alone).unwrap();
+        assert_eq!(Volume::inspect(&pool.path("a")).unwrap().devices.len(), 1);
+        let uuid = begin();
+        let volume = pool.open("a");
+        pool.put(&volume, 4);
+        assert_eq!(pool.states("a"), [LegState::Current, LegState::Failed]);
+        assert!(volume.return_copy(uuid).unwrap());
+        assert_eq!(rebuild(&volume), 1);
+        assert_eq!(pool.states("b"), [LegState::Current; 2]);
+        pool.put(&volume, 5);
+        let more = Volume::begin_copies(&pool.path("a"), new, false);
+        assert!(matches!(more, Err(VolumeError::Copies { .. })));
+        drop(volume);
+        pool.remove("a");
+        assert_eq!(byte(&pool.open("b")), 5, "{kind:?}");
+    }
+}
+
+/// A place behind the end of what [`Pool::new`] makes.
+const FAR: VolumeOffset = VolumeOffset(40 * MIB);
+
+#[test]
+fn copies_grow_as_far_as_all_have_room() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        pool.put(&volume, 1);
+        let before = volume.len();
+        volume.close_copies().unwrap();
+        drop(volume);
+        let a = pool.path("a");
+        let none = Volume::grow_copies(&a, None);
+        assert!(
+            matches!(none, Err(VolumeError::TooSmall { .. })),
+            "{none:?}"
+        );
+        let smaller = Volume::grow_copies(&a, Some(24 * MIB));
+        assert!(matches!(smaller, Err(VolumeError::SizeDiffers { .. })));
+        // One of them alone is no room.
+        let file = fs::File::options().write(true).open(&a).unwrap();
+        file.set_len(64 * MIB).unwrap();
+        assert!(matches!(
+            Volume::grow_copies(&a, None),
+            Err(VolumeError::TooSmall { .. })
+        ));
+        let old = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
+        let grown = Volume::grow_copies(&a, Some(64 * MIB)).unwrap();
+        assert!(grown > before + 16 * MIB);
+        // Killed when one label says so, the others follow.
+        let first = |name: &str| fs::read(pool.path(name)).unwrap()[..4096].to_vec();
+        let new = first("b");
+        let file = fs::File::options().write(true).open(pool.path("b"));
+        file.unwrap().write_all_at(&old[1][..4096], 0).unwrap();
+        let volume = pool.open("b");
+        assert!(new != old[1][..4096]);
+        assert_eq!((volume.len(), byte(&volume)), (grown, 1));
+        let stored = volume.write(FAR, &[9; 100], StoreKind::Data);
+        volume.fence(stored).unwrap();
+        pool.put(&volume, 2);
+        drop(volume);
+        pool.remove("a");
+        let volume = pool.open("b");
+        let far: [u8; 100] = volume.read_array(FAR);
+        assert_eq!((byte(&volume), far), (2, [9; 100]), "{kind:?}");
+        let one = Volume::grow_copies(&pool.path("b"), Some(96 * MIB));
+        assert!(matches!(one, Err(VolumeError::Copies { .. })), "{one:?}");
+    }
+}
+
+#[test]
+fn a_pool_that_did_not_grow_yet_is_what_it_was() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        pool.put(&volume, 1);
+        volume.close_copies().unwrap();
+        let before = volume.len();
+        drop(volume);
+        // All but the labels, which are written last.
+        let labels = ["a", "b"].map(|name| {
+            let bytes = fs::read(pool.path(name)).unwrap();
+            (
+                name,
+                bytes[..4096].to_vec(),
+                bytes[bytes.len() - 4096..].to_vec(),
+            )
+        });
+        Volume::grow_copies(&pool.path("a"), Some(64 * MIB)).unwrap();
+        for (name, first, second) in labels {
+            let file = fs::File::options()
+                .write(true)
+                .open(pool.path(name))
+                .unwrap();
+            file.write_all_at(&first, 0).unwrap();
+            file.write_all_at(&second, 32 * MIB - 4096).unwrap();
+        }
+        let volume = pool.open("a");
+        assert_eq!((volume.len(), byte(&volume)), (before, 1));
+        pool.put(&volume, 2);
+        drop(volume);
+        pool.remove("a");
+        assert_eq!(byte(&pool.open("b")), 2, "{kind:?}");
+    }
+}
+
+/// Where the bytes of a place lie on a device.
+fn on_device(pool: &Pool, name: &str, at: VolumeOffset) -> Vec<u8> {
+    let bytes = fs::read(pool.path(name)).unwrap();
+    bytes[(at.0 + 2 * MIB) as usize..][..100].to_vec()
+}
+
+#[test]
+fn a_rebuild_of_a_disk_skips_what_is_free_in_the_version_that_the_disks_have() {
+    let pool = Pool::new(Kind::Disks, &["a", "b"]);
+    let volume = pool.open("a");
+    let places = [8, 9, 10, 11].map(|mib| VolumeOffset(mib * MIB));
+    let [used, free, freed, taken] = places;
+    let store = |at: VolumeOffset, byte: u8| {
+        let stored = volume.write(at, &[byte; 100], StoreKind::Data);
+        volume.fence(stored).unwrap();
+    };
+    places.iter().for_each(|&at| store(at, 7));
+    commit_image(&volume);
+    volume.checkpoint().unwrap();
+    // The version that the disks have refers to it still.
+    volume.note_freed(freed, 4096);
+    let is_free = |at: VolumeOffset| at != used && places.contains(&at);
+    let taken_by_now = Cell::new(false);
+    let usage = |at| match is_free(at) && !(at == taken && taken_by_now.get()) {
+        true => Usage::Free,
+        false => Usage::Used,
+    };
+    replace(&volume, &pool, "b", "c");
+    let whole = volume.rebuild_used(&usage, |progress| {
+        if progress.done > 12 * MIB && !taken_by_now.replace(true) {
+            // When the rebuild has passed it.
+            volume.note_taken(taken, 4096);
+            store(taken, 8);
+            commit_image(&volume);
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(whole.unwrap(), 1);
+    volume.checkpoint().unwrap();
+    let has = |at, byte: u8| on_device(&pool, "c", at) == [byte; 100];
+    assert!(has(used, 7) && has(freed, 7) && has(taken, 8));
+    assert!(has(free, 0), "nobody needs it");
+    // When they have a version without it, it is skipped.
+    commit_image(&volume);
+    commit_image(&volume);
+    volume.let_replaced_go().unwrap();
+    replace(&volume, &pool, "a", "d");
+    assert_eq!(
+        volume
+            .rebuild_used(&usage, |_| ControlFlow::Continue(()))
+            .unwrap(),
+        1
+    );
+    let has = |at, byte: u8| on_device(&pool, "d", at) == [byte; 100];
+    assert!(has(used, 7) && has(taken, 8) && has(freed, 0));
+}
