@@ -592,6 +592,13 @@ impl Volume {
         }
     }
 
+    /// Gives memory back that others lack where the image lies.
+    pub fn leave_spare(&self) {
+        if let Some(image) = self.head.media.image() {
+            image.leave_spare();
+        }
+    }
+
     /// Whether a mapping of so many bytes is to come by windows, so that what is not used of it may
     /// leave memory.
     pub fn maps_by_windows(&self, len: u64) -> bool {

@@ -268,6 +268,8 @@ saved() {
     refuses "a pool of its own" "fsync waits" "$NACRE" run -q --save-to "$DISK/a" -- true
     : >"$SCRATCH/other"
     refuses "a name that is taken" "already" "$NACRE" run -q --pool "$SCRATCH/other" --save-to "$DISK/img" -- true
+    refuses "the same" "already" "$NACRE" run -q --pool "$SCRATCH/other" --save-to "$DISK/fresh" -- true
+    [[ ! -e $DISK/fresh ]] || fail "a pool was made for a name that is taken"
     "$NACRE" delete --force "$SCRATCH/ram" >/dev/null
     [[ ! -L $SCRATCH/ram && ! -e $DISK/img ]] || fail "something is left of a deleted pool"
 }

@@ -31,6 +31,46 @@ END
     grep -q "no room for shared memory" "$SCRATCH/complaints" || fail "it did not say why it waited"
     unset NACRE_SESSION_DIR
     check_pool
+    beside_an_image
+}
+
+# The image of a disk takes memory where sessions must find some.
+beside_an_image() {
+    note "the image of a disk leaves memory for the sessions"
+    local disk
+    disk=$(mktemp -d "$DISK_FOLDER/session-full-XXXXXX")
+    "$NACRE" create --size 300M --cache 200M "$disk/pool" >/dev/null
+    cat >"$SCRATCH/beside.py" <<'P'
+import os, sys, time
+folder = sys.argv[1]
+def wait_for_free():
+    for look in range(200):
+        system = os.statvfs(folder)
+        if system.f_bavail * system.f_frsize >= 1 << 20:
+            return "free"
+        time.sleep(0.1)
+    return "full"
+for n in range(100):
+    with open(f"/nacre/{n}", "wb") as file:
+        file.write(b"%d" % (n % 10) * (1 << 20))
+found = [wait_for_free()]
+# Others take what is left.
+with open(folder + "/filler", "wb", buffering=0) as file:
+    file.write(bytes(1 << 20))
+    found.append(wait_for_free())
+    file.write(bytes(1 << 20))
+    found.append(wait_for_free())
+whole = all(open(f"/nacre/{n}", "rb").read() == b"%d" % (n % 10) * (1 << 20) for n in range(100))
+print(*found, whole)
+P
+    cat >"$SCRATCH/beside" <<END
+mount -t tmpfs -o size=24m none $folder
+export NACRE_SESSION_DIR=$folder
+exec "$NACRE" run -q --pool "$disk/pool" -- /usr/bin/python3 "$SCRATCH/beside.py" $folder
+END
+    gives "memory" "free free free True" unshare -rm bash "$SCRATCH/beside"
+    contains "the pool" clean "$("$NACRE" check "$disk/pool")"
+    rm -rf "$disk"
 }
 
 run_parts "$@"

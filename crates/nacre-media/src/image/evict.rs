@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use nacre_types::{UNIT_SIZE, site};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 use super::bits::masks;
@@ -22,6 +22,13 @@ const BITS: u64 = u64::BITS as u64;
 pub(super) const LEAST: u64 = (1 << 20) / UNIT_SIZE;
 /// So many units go at once at most, besides those that others need: 4 MiB.
 const BATCH: u64 = (4 << 20) / UNIT_SIZE;
+/// What images leave of their file system at most: sessions lie there, too, and whoever needs more
+/// memory of one waits until there is some.
+const SPARE: u64 = (16 << 20) / UNIT_SIZE;
+/// The same, as a part of the file system.
+const SPARE_SHARE: u64 = 16;
+/// So many units may come before a process looks again what is free.
+const LOOK: u64 = (1 << 20) / UNIT_SIZE;
 
 /// Units of one word of bits.
 type Found = (usize, u64);
@@ -34,9 +41,13 @@ impl Image {
 
     /// How many units may be there.
     pub(super) fn room(&self) -> u64 {
-        let head = self.head();
-        let stays = head.pinned.load(Relaxed) + self.in_windows();
-        head.room.load(Relaxed).max(stays.saturating_add(LEAST))
+        self.at_least(self.head().room.load(Relaxed))
+    }
+
+    /// As many units, or as many as must be able to be there.
+    fn at_least(&self, units: u64) -> u64 {
+        let stays = self.head().pinned.load(Relaxed) + self.in_windows();
+        units.max(stays.saturating_add(LEAST))
     }
 
     /// How many bytes should be there at most, which is never more than the device has.
@@ -73,11 +84,15 @@ impl Image {
     /// Sees to it that `wanted` units more may come. The caller holds the lock of a region, which
     /// nothing goes from.
     pub(super) fn make_room(&self, wanted: u64) {
-        if self.lacks(wanted) == 0 || !self.drops {
-            return;
+        if self.drops && (self.lacks(wanted) > 0 || !self.leaves_spare(wanted)) {
+            self.drop_lacking(wanted);
         }
+    }
+
+    /// Drops what must go before `wanted` more units may come.
+    fn drop_lacking(&self, wanted: u64) {
         let _dropping = self.head().dropping.lock();
-        let missing = self.lacks(wanted);
+        let missing = self.lacks(wanted).max(self.lacks_spare(wanted));
         if missing > 0 {
             let batch = (self.room() / 16).min(BATCH);
             self.drop_some(missing.max(batch));
@@ -88,6 +103,49 @@ impl Image {
     fn lacks(&self, wanted: u64) -> u64 {
         let there = self.head().present.load(Relaxed);
         there.saturating_add(wanted).saturating_sub(self.room())
+    }
+
+    /// Whether `wanted` more leave others enough, as far as this process has looked.
+    fn leaves_spare(&self, wanted: u64) -> bool {
+        let take = |known: u64| known.checked_sub(wanted);
+        if self.known_free.fetch_update(Relaxed, Relaxed, take).is_ok() {
+            return true;
+        }
+        let there = self.head().present.load(Relaxed);
+        let free = self.fits().saturating_sub(there);
+        // Others take some meanwhile.
+        self.known_free.store((free / 16).min(LOOK), Relaxed);
+        free >= wanted
+    }
+
+    /// How many units must go before `wanted` more leave others enough.
+    fn lacks_spare(&self, wanted: u64) -> u64 {
+        let there = self.head().present.load(Relaxed);
+        there
+            .saturating_add(wanted)
+            .saturating_sub(self.at_least(self.fits()))
+    }
+
+    /// How many units may be there so that the file system has some left for others.
+    fn fits(&self) -> u64 {
+        let there = self.head().present.load(Relaxed);
+        let Some(system) = fstatvfs(&self.file).ok().filter(|found| found.f_blocks > 0) else {
+            // It has no limit of its own.
+            return u64::MAX;
+        };
+        let units = |blocks: u64| blocks.saturating_mul(system.f_frsize) / UNIT_SIZE;
+        let spare = (units(system.f_blocks) / SPARE_SHARE).min(SPARE);
+        there
+            .saturating_add(units(system.f_bavail))
+            .saturating_sub(spare)
+    }
+
+    /// Gives the file system what others lack there. Whoever stays beside the programs calls it now
+    /// and then, as a session grows also where nothing comes from the disk.
+    pub fn leave_spare(&self) {
+        if self.drops && self.lacks_spare(0) > 0 {
+            self.drop_lacking(0);
+        }
     }
 
     /// Drops about so many units of regions that nobody holds. Answers how many went.

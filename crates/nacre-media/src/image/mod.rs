@@ -243,6 +243,8 @@ pub struct Image {
     legs: Option<Arc<dyn DiskLegs>>,
     /// Whether units may be dropped.
     drops: bool,
+    /// Units that its file system has for it at least, as far as this process has looked.
+    known_free: AtomicU64,
     streams: Streams,
     committer: OnceLock<Arc<dyn Committer>>,
     /// Each fence commits.
@@ -379,6 +381,7 @@ impl Image {
             mapped: None,
             legs: None,
             drops: false,
+            known_free: AtomicU64::new(0),
             streams: Streams::default(),
             committer: OnceLock::new(),
             commits_fences: AtomicBool::new(false),

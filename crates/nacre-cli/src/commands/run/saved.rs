@@ -39,7 +39,13 @@ impl Saved<'_> {
     pub fn find_or_make(&self) -> Result<PathBuf> {
         let file = absolute(self.file)?;
         match file.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make(&file)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Nothing is made where it could not get its name.
+                match self.name.filter(|name| name.exists()) {
+                    Some(name) => return Err(taken(name, &file)),
+                    None => self.make(&file)?,
+                }
+            }
             _ => self.find(&file)?,
         }
         if let Some(name) = self.name {
@@ -173,9 +179,13 @@ fn check_name(name: &Path, file: &Path) -> Result<()> {
     if fs::canonicalize(name).is_ok_and(|found| found == of_file) {
         return refuse_others_name(name);
     }
+    Err(taken(name, file))
+}
+
+fn taken(name: &Path, file: &Path) -> Failure {
     let (name, file) = (name.display(), file.display());
-    Err(Failure::Usage(format!(
+    Failure::Usage(format!(
         "{name} is there already and is not {file}; choose another name, which need not exist. What a pool holds is \
          copied by `nacre cp -r {name}:/ {file}:/`"
-    )))
+    ))
 }

@@ -40,6 +40,7 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
     let (mut pause, mut told) = (IDLE, false);
     while !end.within(pause) {
         let volume = fs.store().volume();
+        volume.leave_spare();
         let done = match (volume.fills(), volume.news_fill()) {
             (true, _) => Some(fs.store().commit_now().map(|()| BUSY)),
             // As fast as the disk takes it.
