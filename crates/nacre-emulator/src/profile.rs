@@ -124,6 +124,9 @@ pub struct Controller {
     pub loads_ahead: u32,
     /// Stores that are looked at before the module waits.
     pub tries: u32,
+    /// Share of the turns in which requests of a core that comes first on the way pass those of
+    /// the others.
+    pub precedence: f64,
     /// Time to move 64 bytes.
     pub transfer_ns: f64,
     /// From the acceptance of a store until the processor knows.

@@ -169,12 +169,23 @@ impl<'a> Module<'a> {
         if self.loads.is_empty() {
             return false;
         }
-        let place = random.below(self.loads.len() as u64) as usize;
+        let place = self.first(&self.loads, random);
         let taken = self.take_load(self.loads[place], answers);
         if taken {
             self.loads.remove(place);
         }
         taken
+    }
+
+    /// Place of the request that comes first: now and then that of the core whose requests pass
+    /// those of all others on the way, otherwise any.
+    fn first(&self, waiting: &[Request], random: &mut Random) -> usize {
+        if random.share(self.profile.controller.precedence) {
+            let places = waiting.iter().enumerate();
+            let nearest = places.min_by_key(|(_, request)| request.thread);
+            return nearest.map_or(0, |(place, _)| place);
+        }
+        random.below(waiting.len() as u64) as usize
     }
 
     fn accept_store(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
@@ -204,8 +215,8 @@ impl<'a> Module<'a> {
         self.open = store.line;
         self.stores.remove(place);
         if !self.outside.is_empty() {
-            let next = random.below(self.outside.len() as u64) as usize;
-            self.stores.push(self.outside.swap_remove(next));
+            let next = self.first(&self.outside, random);
+            self.stores.push(self.outside.remove(next));
         }
         true
     }
