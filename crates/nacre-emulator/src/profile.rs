@@ -126,6 +126,7 @@ pub struct Controller {
     pub tries: u32,
     /// Share of the turns in which requests of a core that comes first on the way pass those of
     /// the others.
+    #[serde(default)]
     pub precedence: f64,
     /// Time to move 64 bytes.
     pub transfer_ns: f64,
