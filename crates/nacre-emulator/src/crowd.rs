@@ -20,20 +20,25 @@ const SQUARES: u32 = 10;
 /// Longer lines do not combine; and more stores no thread has under way.
 const MOST_PARTS: u64 = 16;
 const MOST_HALVES: u64 = 128;
+/// No core has all the turns: thousandths.
+const MOST_PRECEDENCE: u64 = 900;
 
 /// Lines that the cells write for one that is stored whole, by 64-byte `parts`, while so many
-/// stores wait `outside` of a module's queue, with so many `places` in its buffer.
+/// stores wait `outside` of a module's queue, with so many `places` in its buffer, and a core has
+/// so large a share of the turns before all others.
 ///
-/// The next of `left` parts enters after `outside / left` stores on average. Each brings a line of
-/// its own in `written / parts` cases, which takes any place.
-fn lines_written(outside: f64, parts: u64, places: u64) -> f64 {
+/// The next of `left` parts enters after `outside / left` stores of the others on average. Each
+/// brings a line of its own in `written / parts` cases, which takes any place. The core that comes
+/// first stores whole lines in between.
+fn lines_written(outside: f64, parts: u64, places: u64, precedence: f64) -> f64 {
+    let whole = precedence / (1.0 - precedence);
     let mut written = 1.0;
     for _ in 0..ROUNDS {
-        let lines = outside * written / parts as f64;
+        let lines = outside * (written + whole) / parts as f64;
         let lost = |left: u64| 1.0 - decay(lines / (left as f64 * places as f64));
         written = 1.0 + (1..parts).map(lost).sum::<f64>();
     }
-    written
+    precedence + (1.0 - precedence) * written
 }
 
 /// e to the power of `-x`, to a thousandth for what is met here. The mathematical library would
@@ -64,7 +69,9 @@ impl Header {
         if outside <= 0.0 || parts < 2 {
             return 1.0;
         }
-        lines_written(outside, parts, model.lines.load(Relaxed))
+        let precedence = &self.precedence[usize::from(device) % self.precedence.len()];
+        let precedence = precedence.load(Relaxed).min(MOST_PRECEDENCE) as f64 / 1000.0;
+        lines_written(outside, parts, model.lines.load(Relaxed), precedence)
     }
 
     /// Stores that other threads have under way to a device, in halves.
@@ -106,7 +113,8 @@ mod tests {
         let controller = &profile.controller;
         let waiting = u64::from(threads) * halves(len, controller.stores_waiting.into()) / 2;
         let outside = waiting.saturating_sub(controller.queue.into());
-        lines_written(outside as f64, 4, profile.buffer.lines.into())
+        let lines = profile.buffer.lines.into();
+        lines_written(outside as f64, 4, lines, controller.precedence)
     }
 
     #[test]

@@ -492,6 +492,12 @@ fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
     for crowding in &header.crowding {
         crowding.fill(profile);
     }
+    for precedence in &header.precedence {
+        put(
+            precedence,
+            (profile.controller.precedence * 1000.0).round() as u64,
+        );
+    }
     for writer in &header.writers {
         put(&writer.until, 0);
     }

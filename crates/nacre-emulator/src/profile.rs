@@ -124,6 +124,10 @@ pub struct Controller {
     pub loads_ahead: u32,
     /// Stores that are looked at before the module waits.
     pub tries: u32,
+    /// Share of the turns in which requests of a core that comes first on the way pass those of
+    /// the others.
+    #[serde(default)]
+    pub precedence: f64,
     /// Time to move 64 bytes.
     pub transfer_ns: f64,
     /// From the acceptance of a store until the processor knows.
@@ -247,6 +251,10 @@ impl Profile {
             if !(0.0..=1e9).contains(&value) {
                 return wrong(field, value.to_string(), "give a number from 0 to 1e9");
             }
+        }
+        if !(0.0..=0.9).contains(&self.controller.precedence) {
+            let value = self.controller.precedence.to_string();
+            return wrong("controller.precedence", value, "give a share from 0 to 0.9");
         }
         for (field, value, least, most) in self.counts() {
             if !(least..=most).contains(&value) {
@@ -403,6 +411,7 @@ mod tests {
         assert!(message.contains("power of two"), "{message}");
         assert!(refused("\nmodules = 1", "\nmodules = 0").contains("layout.modules is 0"));
         assert!(refused("\nunit = 64", "\nunits = 64").contains("units"));
+        assert!(refused("precedence = 0.4", "precedence = 1.0").contains("precedence is 1"));
         assert!(refused("\ncache = 37486592", "\ncache = 7").contains("processor.cache is 7"));
         assert!(refused("write_ns = 90.4", "write_ns = -1").contains("latency.write_ns is -1"));
         assert!(refused("write_ns = 90.4", "write_ns = \"x\"").contains("write_ns"));

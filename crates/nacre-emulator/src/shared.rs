@@ -72,6 +72,8 @@ pub(crate) struct Header {
     pub split: AtomicU64,
     /// Who stores, by thread; two in one place count as one.
     pub writers: [Writer; WRITERS],
+    /// Share of the turns at each device's modules that one core has before all others, times 1000.
+    pub precedence: [AtomicU64; DEVICES],
 }
 
 /// How modules take stores that come at the same time; all 0 where nobody filled it in.

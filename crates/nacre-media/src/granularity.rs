@@ -25,7 +25,7 @@ const MOST: usize = 1 << (COUNTS - 1);
 const SMALLEST: u64 = 256;
 /// Where the policy `optane` cuts when a module has less than two threads: from so many sixths of a
 /// thread for each module on, stores of so many bytes and more.
-const LARGE: [(usize, u64); 3] = [(7, 64 << 10), (8, 16 << 10), (9, 4 << 10)];
+const LARGE: [(usize, u64); 2] = [(7, 64 << 10), (8, 4 << 10)];
 /// What the policy `optane` reads at once.
 const READ_PIECE: u64 = 256 << 10;
 
@@ -303,7 +303,7 @@ mod tests {
         };
         let each = [6, 7, 8, 9, 12].map(from);
         let kib = |kib: usize| Some(kib << 10);
-        assert_eq!(each, [None, kib(64), kib(16), kib(4), kib(1)]);
+        assert_eq!(each, [None, kib(64), kib(4), kib(4), kib(1)]);
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl<'a> Engine<'a> {
             }
             Event::Accept(module) => self.accept(module),
             Event::Ready(module) => {
-                self.modules[module].finish_work(self.now, &mut self.answers);
+                self.modules[module].finish_work(self.now, &mut self.random, &mut self.answers);
                 self.deliver();
                 self.start_work(module);
                 self.wake(module);

@@ -4,14 +4,16 @@
 //! Requests of 64 bytes travel from a thread's fill buffers to the module that holds the address. A
 //! module queues stores: the first are in order, and those of one line are taken together; what
 //! finds that queue full waits outside, and enters in no order. A line that was written whole goes
-//! to the cells at once, and keeps its place; a line that was written in part stays, as the rest
-//! usually follows, until another line takes its place, any line's place: then it is merged with
-//! what the cells hold, and the cells write a whole line for a part. So amplification grows with
-//! the number of threads. It does not grow without bound on several modules, as a thread whose
-//! requests wait for one module sends none to another: head-of-line blocking. Whoever reads to a
-//! buffer also needs the buffer's lines; where all buffers together do not fit in the cache, they
-//! come from DRAM, by the same few fill buffers. Lines that were read stay until younger ones take
-//! their places, and what was not taken by then is fetched again.
+//! to the cells at once, and holds its place until they have it; a line that was written in part
+//! stays, as the rest usually follows, until another line takes its place, any line's place: then
+//! it is merged with what the cells hold, and the cells write a whole line for a part. So
+//! amplification grows with the number of threads. It does not grow without bound on several
+//! modules, as a thread whose requests wait for one module sends none to another: head-of-line
+//! blocking. Requests of cores that come first on the way pass those of the others, so threads that
+//! go round the modules in the same order do not stay together. Whoever reads to a buffer also
+//! needs the buffer's lines; where all buffers together do not fit in the cache, they come from
+//! DRAM, by the same few fill buffers. Lines that were read stay until younger ones take their
+//! places, and what was not taken by then is fetched again.
 
 mod engine;
 mod module;

@@ -50,6 +50,8 @@ type Lines<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
 struct Written {
     /// What was written since it was sent to the cells last; none of a line that they have whole.
     bits: u64,
+    /// How often it waits for the cells; nothing takes its place until they have it.
+    held: u32,
 }
 
 /// A line that was read.
@@ -88,8 +90,10 @@ pub(super) struct Module<'a> {
     arrived: VecDeque<u64>,
     /// Of the call that is being served.
     now: f64,
-    /// What waits for being written to the cells: whether it is whole.
-    to_write: VecDeque<bool>,
+    /// Lines that wait for being written to the cells; `None` for what is merged there.
+    to_write: VecDeque<Option<u64>>,
+    /// Lines that hold their places while they wait.
+    held: usize,
     to_read: VecDeque<u64>,
     work: Work,
     pub accepting: bool,
@@ -114,6 +118,7 @@ impl<'a> Module<'a> {
             arrived: VecDeque::new(),
             now: 0.0,
             to_write: VecDeque::new(),
+            held: 0,
             to_read: VecDeque::new(),
             work: Work::Idle,
             accepting: false,
@@ -169,12 +174,23 @@ impl<'a> Module<'a> {
         if self.loads.is_empty() {
             return false;
         }
-        let place = random.below(self.loads.len() as u64) as usize;
+        let place = self.first(&self.loads, random);
         let taken = self.take_load(self.loads[place], answers);
         if taken {
             self.loads.remove(place);
         }
         taken
+    }
+
+    /// Place of the request that comes first: now and then that of the core whose requests pass
+    /// those of all others on the way, otherwise any.
+    fn first(&self, waiting: &[Request], random: &mut Random) -> usize {
+        if random.share(self.profile.controller.precedence) {
+            let places = waiting.iter().enumerate();
+            let nearest = places.min_by_key(|(_, request)| request.thread);
+            return nearest.map_or(0, |(place, _)| place);
+        }
+        random.below(waiting.len() as u64) as usize
     }
 
     fn accept_store(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
@@ -204,8 +220,8 @@ impl<'a> Module<'a> {
         self.open = store.line;
         self.stores.remove(place);
         if !self.outside.is_empty() {
-            let next = random.below(self.outside.len() as u64) as usize;
-            self.stores.push(self.outside.swap_remove(next));
+            let next = self.first(&self.outside, random);
+            self.stores.push(self.outside.remove(next));
         }
         true
     }
@@ -230,7 +246,7 @@ impl<'a> Module<'a> {
             line.bits = bits;
             if bits == self.full {
                 line.bits = 0;
-                self.to_write.push_back(true);
+                self.hold(request.line);
             }
         }
         self.accepted_bytes += 64;
@@ -238,23 +254,50 @@ impl<'a> Module<'a> {
         true
     }
 
-    /// Gives a line a place. If all are taken, that of any other one, which leaves.
-    fn insert(&mut self, line: u64, random: &mut Random) {
-        let mut place = self.places.len();
-        if place < self.profile.buffer.lines as usize {
-            self.places.push(line);
-        } else {
-            place = random.below(place as u64) as usize;
-            let other = std::mem::replace(&mut self.places[place], line);
-            if self
-                .written
-                .remove(&other)
-                .is_some_and(|line| line.bits > 0)
-            {
-                self.to_write.push_back(false);
+    /// A whole line waits for the cells, in its place.
+    fn hold(&mut self, line: u64) {
+        self.to_write.push_back(Some(line));
+        if let Some(entry) = self.written.get_mut(&line) {
+            entry.held += 1;
+            if entry.held == 1 {
+                self.held += 1;
+                self.places.retain(|&other| other != line);
             }
         }
-        self.written.insert(line, Written { bits: 0 });
+    }
+
+    /// The cells have a line: others may take its place.
+    fn release(&mut self, line: u64, random: &mut Random) {
+        if let Some(entry) = self.written.get_mut(&line) {
+            entry.held -= 1;
+            if entry.held == 0 {
+                self.held -= 1;
+                self.take_place(line, random);
+            }
+        }
+    }
+
+    fn insert(&mut self, line: u64, random: &mut Random) {
+        self.take_place(line, random);
+        self.written.insert(line, Written { bits: 0, held: 0 });
+    }
+
+    /// Gives a line a place. If all are taken, that of any other one that waits for nothing, which
+    /// leaves.
+    fn take_place(&mut self, line: u64, random: &mut Random) {
+        let free = self.profile.buffer.lines as usize - self.held;
+        if self.places.len() < free.max(1) {
+            return self.places.push(line);
+        }
+        let place = random.below(self.places.len() as u64) as usize;
+        let other = std::mem::replace(&mut self.places[place], line);
+        if self
+            .written
+            .remove(&other)
+            .is_some_and(|line| line.bits > 0)
+        {
+            self.to_write.push_back(None);
+        }
     }
 
     fn take_load(&mut self, request: Request, answers: &mut Vec<Answer>) -> bool {
@@ -302,7 +345,7 @@ impl<'a> Module<'a> {
         let &whole = self.to_write.front()?;
         self.work = Work::Write;
         self.written_bytes += cells.line;
-        let merge = if whole {
+        let merge = if whole.is_some() {
             0.0
         } else {
             cells.merge * cells.read_ns
@@ -311,11 +354,13 @@ impl<'a> Module<'a> {
     }
 
     /// Ends the work of the cells.
-    pub fn finish_work(&mut self, now: f64, answers: &mut Vec<Answer>) {
+    pub fn finish_work(&mut self, now: f64, random: &mut Random, answers: &mut Vec<Answer>) {
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Idle => {}
             Work::Write => {
-                self.to_write.pop_front();
+                if let Some(Some(line)) = self.to_write.pop_front() {
+                    self.release(line, random);
+                }
             }
             Work::Read(line) => {
                 let controller = &self.profile.controller;

@@ -19,7 +19,7 @@ impl Random {
         self.next() % end
     }
 
-    fn share(&mut self, share: f64) -> bool {
+    pub fn share(&mut self, share: f64) -> bool {
         ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
     }
 }

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// What is fitted if nothing else is asked for.
 pub const PARAMETERS: &str = "buffer.writes_waiting,buffer.reads_waiting,controller.queue,\
     controller.stores_waiting,controller.stores_ahead,controller.loads_ahead,\
-    controller.transfer_ns,processor.flush_issue_ns";
+    controller.precedence,controller.transfer_ns,processor.flush_issue_ns";
 /// Steps of a parameter, as shares of its value.
 const STEPS: [f64; 2] = [0.25, 0.08];
 /// Nanoseconds that are simulated of each cell.
