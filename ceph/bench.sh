@@ -44,7 +44,7 @@ engine() {
 
 # rbd STORE: a cluster of one OSD.
 rbd_race() {
-    local store=$1 size pattern before after file
+    local store=$1 size pattern before after waited file
     POOL_SIZE=4G make_cluster 1
     if [[ $store == nacre ]]; then
         make_osd 0
@@ -57,17 +57,19 @@ rbd_race() {
     for pattern in write randwrite randread; do
         for size in "${sizes[@]}"; do
             file=$WORK/fio.json
-            before=$(cpu_ticks)
+            before=$(cpu_ticks) waited=$(waits)
             fio_rbd --name=race --rw="$pattern" --bs="$size" --iodepth=32 --time_based \
                 --runtime="$seconds" --norandommap --output-format=json --output="$file"
-            after=$(cpu_ticks)
-            in_chroot python3 - "$file" "$store" "$pattern" "$size" $((after - before)) <<'PYTHON'
+            after=$(cpu_ticks) waited=$(($(waits) - waited))
+            in_chroot python3 - "$file" "$store" "$pattern" "$size" $((after - before)) \
+                $waited <<'PYTHON'
 import json, sys
 text = open(sys.argv[1]).read()
 job = json.loads(text[text.index("{"):])["jobs"][0]
 side = job["write"] if job["write"]["total_ios"] else job["read"]
-print("rbd store %s %s bytes %s IOPS %.0f osd_cpu_us %.0f" % (
-    *sys.argv[2:5], side["iops"], int(sys.argv[5]) * 1e4 / side["total_ios"]))
+print("rbd store %s %s bytes %s IOPS %.0f osd_cpu_us %.0f osd_waits %.2f" % (
+    *sys.argv[2:5], side["iops"], int(sys.argv[5]) * 1e4 / side["total_ios"],
+    int(sys.argv[6]) / side["total_ios"]))
 PYTHON
         done
     done
@@ -108,6 +110,12 @@ fio_rbd() {
 
 cpu_ticks() {
     awk '{ print $14 + $15 }' "/proc/$(osd_pid 0)/stat"
+}
+
+# How often threads of the OSD gave up the processor.
+waits() {
+    { cat /proc/"$(osd_pid 0)"/task/*/status 2>/dev/null || true; } |
+        awk '$1 == "voluntary_ctxt_switches:" { sum += $2 } END { print sum }'
 }
 
 make_builtin() {
