@@ -4,7 +4,8 @@
 # (wear). Everything lies in memory. Needs root and 10 GB.
 #
 #   ceph/bench.sh [engine|rbd|wear]...
-# Environment: ROUNDS (default 2), SECONDS_EACH (8), SIZES ("1k 4k 64k"), STORES ("bluestore nacre")
+# Environment: ROUNDS (default 2), SECONDS_EACH (8), SIZES ("1k 4k 64k"), STORES ("bluestore nacre"),
+# OSD_CONF (further lines of ceph.conf)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
@@ -23,7 +24,8 @@ EXTRA_CONF="bluestore_debug_enforce_settings = ssd
 bluestore_min_alloc_size = 4096
 bluestore_block_size = 4294967296
 memstore_device_bytes = 4294967296
-osd_memory_target = 4294967296"
+osd_memory_target = 4294967296
+${OSD_CONF:-}"
 # shellcheck source=ceph/cluster.sh
 . "$here/cluster.sh"
 
