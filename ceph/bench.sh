@@ -4,7 +4,8 @@
 # (wear). Everything lies in memory. Needs root and 10 GB.
 #
 #   ceph/bench.sh [engine|rbd|wear]...
-# Environment: ROUNDS (default 2), SECONDS_EACH (8), SIZES ("1k 4k 64k"), STORES ("bluestore nacre")
+# Environment: ROUNDS (default 2), SECONDS_EACH (8), SIZES ("1k 4k 64k"), STORES ("bluestore nacre"),
+# OSD_CONF (further lines of ceph.conf)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
@@ -23,7 +24,8 @@ EXTRA_CONF="bluestore_debug_enforce_settings = ssd
 bluestore_min_alloc_size = 4096
 bluestore_block_size = 4294967296
 memstore_device_bytes = 4294967296
-osd_memory_target = 4294967296"
+osd_memory_target = 4294967296
+${OSD_CONF:-}"
 # shellcheck source=ceph/cluster.sh
 . "$here/cluster.sh"
 
@@ -44,7 +46,7 @@ engine() {
 
 # rbd STORE: a cluster of one OSD.
 rbd_race() {
-    local store=$1 size pattern before after file
+    local store=$1 size pattern before after waited file
     POOL_SIZE=4G make_cluster 1
     if [[ $store == nacre ]]; then
         make_osd 0
@@ -57,17 +59,19 @@ rbd_race() {
     for pattern in write randwrite randread; do
         for size in "${sizes[@]}"; do
             file=$WORK/fio.json
-            before=$(cpu_ticks)
+            before=$(cpu_ticks) waited=$(waits)
             fio_rbd --name=race --rw="$pattern" --bs="$size" --iodepth=32 --time_based \
                 --runtime="$seconds" --norandommap --output-format=json --output="$file"
-            after=$(cpu_ticks)
-            in_chroot python3 - "$file" "$store" "$pattern" "$size" $((after - before)) <<'PYTHON'
+            after=$(cpu_ticks) waited=$(($(waits) - waited))
+            in_chroot python3 - "$file" "$store" "$pattern" "$size" $((after - before)) \
+                $waited <<'PYTHON'
 import json, sys
 text = open(sys.argv[1]).read()
 job = json.loads(text[text.index("{"):])["jobs"][0]
 side = job["write"] if job["write"]["total_ios"] else job["read"]
-print("rbd store %s %s bytes %s IOPS %.0f osd_cpu_us %.0f" % (
-    *sys.argv[2:5], side["iops"], int(sys.argv[5]) * 1e4 / side["total_ios"]))
+print("rbd store %s %s bytes %s IOPS %.0f osd_cpu_us %.0f osd_waits %.2f" % (
+    *sys.argv[2:5], side["iops"], int(sys.argv[5]) * 1e4 / side["total_ios"],
+    int(sys.argv[6]) / side["total_ios"]))
 PYTHON
         done
     done
@@ -108,6 +112,12 @@ fio_rbd() {
 
 cpu_ticks() {
     awk '{ print $14 + $15 }' "/proc/$(osd_pid 0)/stat"
+}
+
+# How often threads of the OSD gave up the processor.
+waits() {
+    { cat /proc/"$(osd_pid 0)"/task/*/status 2>/dev/null || true; } |
+        awk '$1 == "voluntary_ctxt_switches:" { sum += $2 } END { print sum }'
 }
 
 make_builtin() {

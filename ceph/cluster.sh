@@ -59,7 +59,7 @@ osd_max_scrubs = 16
 osd_scrub_sleep = 0
 osd_scrub_load_threshold = 1000
 osd_op_num_shards = 8
-osd_op_num_threads_per_shard = 2
+osd_op_num_threads_per_shard_hdd = 2
 osd_op_queue = wpq
 osd_max_backfills = 4
 osd_recovery_sleep = 0
@@ -159,6 +159,11 @@ osd_is_up() {
     ceph_run ceph osd dump 2>/dev/null | grep -q "^osd.$1 up"
 }
 
+# Threads that work on operations.
+op_threads() {
+    grep -lx tp_osd_tp /proc/"$(osd_pid "$1")"/task/*/comm | wc -l
+}
+
 osd_pid() {
     cat "$WORK/osd.$1.pid"
 }
@@ -199,6 +204,7 @@ make_three() {
         # Canary: an OSD that took another store would show nothing of what follows.
         ceph_run ceph osd metadata "$id" | grep -q '"osd_objectstore": "nacre"' ||
             die "osd.$id does not use the store"
+        (($(op_threads "$id") == 8)) || die "osd.$id has not one thread for each of its 8 shards"
     done
     ceph_run ceph -s
 }

@@ -15,6 +15,9 @@ namespace {
 // Longest value that needs no second call.
 constexpr size_t SHORT = 1024;
 
+// Longest read whose buffer may be larger than what there is.
+constexpr size_t SHORT_READ = 64 << 10;
+
 nacre_slice within(const ObjectStore::CollectionHandle& handle) {
     return slice(static_cast<Collection*>(handle.get())->name);
 }
@@ -60,26 +63,33 @@ int Store::stat(CollectionHandle& handle, const ghobject_t& object, struct stat*
     return 0;
 }
 
-// A length of 0 at offset 0 asks for all. Damaged bytes are told, so that another OSD's may be read.
+// How many bytes to make room for; less than none: why it cannot be read. A length of 0 at offset 0
+// asks for all.
+int64_t Store::readable(nacre_slice within, nacre_slice object, uint64_t offset, size_t len) {
+    if (len > 0 && len <= SHORT_READ) return static_cast<int64_t>(len);
+    nacre_stat stat;
+    if (int result = answer(nacre_object_stat(pool, within, object, &stat), true)) return result;
+    const uint64_t rest = stat.size - std::min(offset, stat.size);
+    const bool all = len == 0 && offset == 0;
+    return static_cast<int64_t>(all ? rest : std::min<uint64_t>(len, rest));
+}
+
+// Damaged bytes are told, so that another OSD's may be read.
 int Store::read(CollectionHandle& handle, const ghobject_t& object, uint64_t offset, size_t len,
                 bufferlist& to, uint32_t) {
     auto began = ceph::mono_clock::now();
     const std::string key = key_of(object);
     to.clear();
-    nacre_stat stat;
-    if (int result = answer(nacre_object_stat(pool, within(handle), slice(key), &stat), true))
-        return result;
-    if (offset >= stat.size) return 0;
-    const uint64_t rest = stat.size - offset;
-    if (len == 0 && offset == 0) len = rest;
+    const int64_t room = readable(within(handle), slice(key), offset, len);
+    if (room <= 0) return static_cast<int>(room);
     size_t got = 0;
-    bufferptr read(ceph::buffer::create_small_page_aligned(std::min<uint64_t>(len, rest)));
+    bufferptr read(ceph::buffer::create_small_page_aligned(static_cast<unsigned>(room)));
     int result = answer(nacre_read(pool, within(handle), slice(key), offset, read.c_str(),
                                    read.length(), &got),
                         true);
     if (result < 0) return result;
     read.set_length(static_cast<unsigned>(got));
-    to.append(std::move(read));
+    if (got > 0) to.append(std::move(read));
     counters->inc(READS);
     counters->inc(BYTES_READ, got);
     counters->tinc(READ_LATENCY, ceph::mono_clock::now() - began);

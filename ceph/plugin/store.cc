@@ -2,7 +2,10 @@
 #include "store.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/errno.h"
@@ -13,12 +16,42 @@ namespace nacre_ceph {
 namespace {
 
 const std::string FSID = "fsid";
+constexpr const char* THREADS = "osd_op_num_threads_per_shard_ssd";
+
+// Ceph changes an option while threads run only if somebody hears of it.
+class ThreadsObserver : public md_config_obs_t {
+    const char** get_tracked_conf_keys() const override {
+        static const char* keys[] = {THREADS, nullptr};
+        return keys;
+    }
+    void handle_conf_change(const ConfigProxy&, const std::set<std::string>&) override {}
+};
+
+// False also where nobody can tell.
+bool is_memory(const std::string& path) {
+    struct stat pool;
+    struct statfs around;
+    if (::stat(path.c_str(), &pool) || ::statfs(path.c_str(), &around)) return false;
+    return S_ISCHR(pool.st_mode) || around.f_type == TMPFS_MAGIC;
+}
 
 }  // namespace
 
 Store::Store(CephContext* cct, const std::string& path)
     : ObjectStore(cct, path), finisher(cct, "nacre", "nfin") {
     make_counters();
+    if (is_memory(pool_path())) prefer_one_thread();
+}
+
+// Here a commit waits for nothing. A second thread of a shard is woken in vain, or hands each commit
+// on to the first. An OSD makes its threads later; osd_op_num_threads_per_shard, if set, goes before
+// this.
+void Store::prefer_one_thread() {
+    ThreadsObserver observer;
+    std::stringstream refused;
+    cct->_conf.add_observer(&observer);
+    if (cct->_conf.set_val(THREADS, "1", &refused) < 0) derr << refused.str() << dendl;
+    cct->_conf.remove_observer(&observer);
 }
 
 Store::~Store() {

@@ -178,10 +178,12 @@ private:
     int check_fsid();
     int load_collections();
     void make_counters();
+    void prefer_one_thread();
     int apply(std::vector<Transaction>& transactions, Changes* changes);
     void finish(Changes& changes);
     void call_back(Collection* collection, std::vector<Transaction>& transactions);
     [[noreturn]] void give_up(int result, std::vector<Transaction>& transactions);
+    int64_t readable(nacre_slice within, nacre_slice object, uint64_t offset, size_t len);
     int list_omap(CollectionHandle& handle, const ghobject_t& object,
                   const std::function<void(std::string_view, std::string_view)>& visit);
 

@@ -1,6 +1,7 @@
 // Transactions of Ceph as transactions of the library: all that is queued in one call is one of
 // them, committed by the thread that brings it.
 #include <deque>
+#include <forward_list>
 
 #include "common/Formatter.h"
 #include "common/errno.h"
@@ -23,8 +24,30 @@ struct Changes {
 
 namespace {
 
-// Adds the operations of Ceph's transactions to one of the library's. Bytes are lent to that: they
-// stay where they are until this ends.
+// Takes strings from bytes as Ceph writes them: a length, then that many bytes.
+class Fields {
+public:
+    explicit Fields(nacre_slice bytes) : at(static_cast<const char*>(bytes.data)) {}
+
+    uint32_t number() {
+        ceph_le32 number;
+        memcpy(&number, at, sizeof number);
+        at += sizeof number;
+        return number;
+    }
+
+    nacre_slice string() {
+        const uint32_t len = number();
+        at += len;
+        return nacre_bytes(at - len, len);
+    }
+
+private:
+    const char* at;
+};
+
+// Adds the operations of Ceph's transactions to one of the library's. All names and bytes are lent
+// to that: they stay where they are until this ends.
 class Translator {
 public:
     Translator(nacre_tx* tx, Changes* changes) : tx(tx), changes(changes) {}
@@ -32,8 +55,8 @@ public:
     void add(Transaction& transaction) {
         Transaction::iterator at = transaction.begin();
         i = &at;
-        names.assign(at.colls.size(), {});
-        keys.assign(at.objects.size(), {});
+        names = &kept_names.emplace_front(at.colls.size());
+        keys = &kept_names.emplace_front(at.objects.size());
         while (at.have_op()) {
             op = at.decode_op();
             changes->operations++;
@@ -63,28 +86,47 @@ private:
     nacre_slice collection() { return collection(op->cid); }
     nacre_slice object() { return object(op->oid); }
     nacre_slice collection(uint32_t number) {
-        if (names[number].empty()) names[number] = i->get_cid(number).to_str();
-        return slice(names[number]);
+        std::string& name = (*names)[number];
+        if (name.empty()) name = i->get_cid(number).to_str();
+        return slice(name);
     }
     nacre_slice object(uint32_t number) {
-        if (keys[number].empty()) keys[number] = key_of(i->get_oid(number));
-        return slice(keys[number]);
+        std::string& key = (*keys)[number];
+        if (key.empty()) key = key_of(i->get_oid(number));
+        return slice(key);
     }
     nacre_slice lent(bufferlist&& bytes) {
         bufferlist& kept = kept_bytes.emplace_back(std::move(bytes));
         return nacre_bytes(kept.c_str(), kept.length());
     }
-    bufferlist bytes() {
+    nacre_slice bytes() {
         bufferlist found;
         i->decode_bl(found);
-        return found;
+        return lent(std::move(found));
+    }
+    nacre_slice string() {
+        const std::string& kept = kept_strings.emplace_front(i->decode_string());
+        return slice(kept);
+    }
+    // Names and values, after their number.
+    Fields entries() {
+        bufferlist found;
+        i->decode_attrset_bl(&found);
+        return Fields(lent(std::move(found)));
+    }
+    Fields only_names() {
+        bufferlist found;
+        i->decode_keyset_bl(&found);
+        return Fields(lent(std::move(found)));
     }
 
     nacre_tx* tx;
     Changes* changes;
     Transaction::iterator* i = nullptr;
     Transaction::Op* op = nullptr;
-    std::vector<std::string> names, keys;
+    std::vector<std::string>*names = nullptr, *keys = nullptr;
+    std::forward_list<std::vector<std::string>> kept_names;
+    std::forward_list<std::string> kept_strings;
     std::deque<bufferlist> kept_bytes;
 };
 
@@ -149,17 +191,15 @@ void Translator::object_operation() {
 void Translator::attribute_operation() {
     switch (op->op) {
         case Transaction::OP_SETATTR: {
-            std::string name = i->decode_string();
-            bufferlist value = bytes();
-            nacre_tx_set_attribute(tx, collection(), object(), slice(name),
-                                   nacre_bytes(value.c_str(), value.length()));
+            nacre_slice name = string();
+            nacre_tx_set_attribute(tx, collection(), object(), name, bytes());
             changes->attributes++;
             return;
         }
         case Transaction::OP_SETATTRS:
             return set_attributes();
         case Transaction::OP_RMATTR:
-            nacre_tx_remove_attribute(tx, collection(), object(), slice(i->decode_string()));
+            nacre_tx_remove_attribute(tx, collection(), object(), string());
             return;
         case Transaction::OP_RMATTRS:
             nacre_tx_remove_attributes(tx, collection(), object());
@@ -179,12 +219,12 @@ void Translator::omap_operation() {
         case Transaction::OP_OMAP_RMKEYS:
             return remove_keys();
         case Transaction::OP_OMAP_RMKEYRANGE: {
-            std::string first = i->decode_string(), last = i->decode_string();
-            nacre_tx_remove_omap_range(tx, collection(), object(), slice(first), slice(last));
+            nacre_slice first = string(), last = string();
+            nacre_tx_remove_omap_range(tx, collection(), object(), first, last);
             return;
         }
         case Transaction::OP_OMAP_SETHEADER:
-            nacre_tx_set_omap_header(tx, collection(), object(), lent(bytes()));
+            nacre_tx_set_omap_header(tx, collection(), object(), bytes());
             return;
         default:
             unknown();
@@ -192,36 +232,33 @@ void Translator::omap_operation() {
 }
 
 void Translator::write() {
-    nacre_slice data = lent(bytes());
+    nacre_slice data = bytes();
     changes->bytes += data.len;
-    nacre_tx_write_lent(tx, collection(), object(), op->off, data);
+    nacre_tx_write(tx, collection(), object(), op->off, data);
 }
 
 void Translator::set_attributes() {
-    std::map<std::string, bufferptr> attributes;
-    i->decode_attrset(attributes);
-    for (auto& [name, value] : attributes) {
-        nacre_tx_set_attribute(tx, collection(), object(), slice(name),
-                               nacre_bytes(value.c_str(), value.length()));
+    Fields fields = entries();
+    for (uint32_t left = fields.number(); left > 0; left--) {
+        nacre_slice name = fields.string();
+        nacre_tx_set_attribute(tx, collection(), object(), name, fields.string());
         changes->attributes++;
     }
 }
 
 void Translator::set_keys() {
-    std::map<std::string, bufferlist> entries;
-    i->decode_attrset(entries);
-    for (auto& [key, value] : entries) {
-        nacre_tx_set_omap(tx, collection(), object(), slice(key),
-                          nacre_bytes(value.c_str(), value.length()));
+    Fields fields = entries();
+    for (uint32_t left = fields.number(); left > 0; left--) {
+        nacre_slice key = fields.string();
+        nacre_tx_set_omap(tx, collection(), object(), key, fields.string());
         changes->keys_set++;
     }
 }
 
 void Translator::remove_keys() {
-    std::set<std::string> entries;
-    i->decode_keyset(entries);
-    for (const std::string& key : entries) {
-        nacre_tx_remove_omap(tx, collection(), object(), slice(key));
+    Fields fields = only_names();
+    for (uint32_t left = fields.number(); left > 0; left--) {
+        nacre_tx_remove_omap(tx, collection(), object(), fields.string());
         changes->keys_removed++;
     }
 }
@@ -261,12 +298,13 @@ void Translator::remove_collection() {
 
 void Translator::set_bits(const coll_t& cid, std::optional<int> bits) {
     changes->collections.emplace_back(cid, bits);
-    const std::string name = cid.to_str();
+    const nacre_slice name = slice(kept_strings.emplace_front(cid.to_str()));
     const nacre_slice own = slice(OWN_COLLECTION), object = slice(OWN_OBJECT);
     if (bits) {
-        nacre_tx_set_omap(tx, own, object, slice(name), slice(std::to_string(*bits)));
+        const std::string& value = kept_strings.emplace_front(std::to_string(*bits));
+        nacre_tx_set_omap(tx, own, object, name, slice(value));
     } else {
-        nacre_tx_remove_omap(tx, own, object, slice(name));
+        nacre_tx_remove_omap(tx, own, object, name);
     }
 }
 
@@ -291,7 +329,7 @@ int Store::queue_transactions(CollectionHandle& handle, std::vector<Transaction>
 }
 
 int Store::apply(std::vector<Transaction>& transactions, Changes* changes) {
-    nacre_tx* tx = nacre_tx_begin();
+    nacre_tx* tx = nacre_tx_begin_lent();
     Translator translator(tx, changes);
     for (Transaction& transaction : transactions) translator.add(transaction);
     return nacre_commit(pool, tx);

@@ -9,7 +9,7 @@ use crate::{Bytes, Error, Shared, with};
 /// An operation, or a write of a `bytes` object, which is not copied.
 enum Step {
     Plain(T<'static>),
-    Write(Target, u64, Py<PyBytes>),
+    Write(Target<'static>, u64, Py<PyBytes>),
 }
 
 /// Operations that become durable together or not at all.

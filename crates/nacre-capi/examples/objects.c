@@ -105,6 +105,30 @@ static void refused(nacre_pool *pool) {
     look(pool);
 }
 
+// What is lent may change after the commit, what is copied right away.
+static void lent_and_copied(nacre_pool *pool) {
+    char key[] = "lent", value[] = "1", buffer[8];
+    size_t len;
+    nacre_tx *t = nacre_tx_begin_lent();
+    OK(nacre_tx_write(t, S("c"), S(key), 0, S(value)));
+    OK(nacre_tx_set_omap(t, S("c"), S(key), S(key), S(value)));
+    OK(nacre_commit(pool, t));
+    memcpy(key, "copy", 4);
+    value[0] = '2';
+    t = nacre_tx_begin();
+    OK(nacre_tx_set_omap(t, S("c"), S("lent"), S(key), S(value)));
+    memset(key, 'x', 4);
+    value[0] = 'x';
+    OK(nacre_commit(pool, t));
+    OK(nacre_get_omap(pool, S("c"), S("lent"), S("lent"), buffer, sizeof buffer, &len));
+    IS(same(nacre_bytes(buffer, len), "1"));
+    OK(nacre_get_omap(pool, S("c"), S("lent"), S("copy"), buffer, sizeof buffer, &len));
+    IS(same(nacre_bytes(buffer, len), "2"));
+    t = nacre_tx_begin();
+    OK(nacre_tx_remove(t, S("c"), S("lent")));
+    OK(nacre_commit(pool, t));
+}
+
 static void *count(void *pool) {
     for (int round = 0; round < 100; round++) {
         char key[64];
@@ -159,6 +183,7 @@ int main(int argc, char **argv) {
     fill(pool);
     look(pool);
     refused(pool);
+    lent_and_copied(pool);
     OK(nacre_pool_usage(pool, &total, &left));
     IS(total <= 64 << 20 && left < total && nacre_version() > 0);
     OK(nacre_pool_close(pool));

@@ -250,6 +250,10 @@ void nacre_list_drop(struct nacre_list *list);
 // A transaction without operations. Give it to nacre_commit() or nacre_tx_drop().
 struct nacre_tx *nacre_tx_begin(void);
 
+// As nacre_tx_begin(), of a transaction that copies nothing: names, keys and values stay as they
+// are until the commit returns.
+struct nacre_tx *nacre_tx_begin_lent(void);
+
 // Forgets a transaction. NULL is ignored.
 //
 // # Safety

@@ -1,34 +1,89 @@
 //! Transactions.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 
-use nacre_objects::{HashBits, Transaction};
+use nacre_objects::{Bytes, HashBits, Operation, Target, Transaction};
 
 use crate::errors::{Failed, guarded};
 use crate::{PoolHandle, Slice, pool_of};
 
 /// Operations that shall happen together.
-pub struct TransactionHandle(Transaction<'static>);
+#[derive(Default)]
+pub struct TransactionHandle {
+    transaction: Transaction<'static>,
+    /// Names and values are not copied, either.
+    lent: bool,
+}
+
+impl TransactionHandle {
+    fn begin(lent: bool) -> *mut TransactionHandle {
+        Box::into_raw(Box::new(TransactionHandle {
+            lent,
+            ..TransactionHandle::default()
+        }))
+    }
+
+    fn bytes(&self, bytes: &'static [u8]) -> Bytes<'static> {
+        match self.lent {
+            true => Cow::Borrowed(bytes),
+            false => Cow::Owned(bytes.to_vec()),
+        }
+    }
+}
+
+/// The transaction behind a handle.
+///
+/// # Safety
+/// `tx` is null or a transaction that was neither committed nor dropped, and that no other thread
+/// uses.
+unsafe fn transaction_of<'t>(
+    tx: *mut TransactionHandle,
+) -> Result<&'t mut TransactionHandle, Failed> {
+    // SAFETY: not null, and so by this function's contract a live box that nobody else uses.
+    let tx = unsafe { tx.as_mut() };
+    tx.ok_or(Failed::new(libc::EINVAL, "the transaction is NULL"))
+}
 
 /// Adds to a transaction what `operation` makes of slices.
 ///
 /// # Safety
-/// `tx` is null or a transaction that was neither committed nor dropped, and that no other thread
-/// uses. The slices are readable, and those that the operation keeps until the commit returns.
-unsafe fn on<const N: usize>(
+/// That of [`transaction_of`]. The slices are readable, and those that the transaction does not
+/// copy until the commit returns.
+unsafe fn add<const N: usize>(
     tx: *mut TransactionHandle,
     slices: [Slice; N],
-    operation: impl for<'t> FnOnce(
-        &'t mut Transaction<'static>,
-        [&'static [u8]; N],
-    ) -> &'t mut Transaction<'static>,
+    operation: impl FnOnce([Bytes<'static>; N]) -> Operation<'static>,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: not null, and so by this function's contract a live box that nobody else uses.
-        let tx = unsafe { tx.as_mut() };
-        let tx = tx.ok_or(Failed::new(libc::EINVAL, "the transaction is NULL"))?;
         // SAFETY: this function's contract.
-        operation(&mut tx.0, slices.map(|slice| unsafe { slice.bytes() }));
+        let tx = unsafe { transaction_of(tx) }?;
+        // SAFETY: this function's contract.
+        let bytes = slices.map(|slice| tx.bytes(unsafe { slice.bytes() }));
+        tx.transaction.push(operation(bytes));
+        Ok(())
+    })
+}
+
+/// As [`add`], of an object.
+///
+/// # Safety
+/// That of [`add`].
+unsafe fn add_to<const N: usize>(
+    tx: *mut TransactionHandle,
+    object: [Slice; 2],
+    slices: [Slice; N],
+    operation: impl FnOnce(Target<'static>, [Bytes<'static>; N]) -> Operation<'static>,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: this function's contract.
+        let tx = unsafe { transaction_of(tx) }?;
+        // SAFETY: this function's contract.
+        let [collection, object] = object.map(|slice| tx.bytes(unsafe { slice.bytes() }));
+        // SAFETY: this function's contract.
+        let bytes = slices.map(|slice| tx.bytes(unsafe { slice.bytes() }));
+        let target = Target { collection, object };
+        tx.transaction.push(operation(target, bytes));
         Ok(())
     })
 }
@@ -36,7 +91,14 @@ unsafe fn on<const N: usize>(
 /// A transaction without operations. Give it to nacre_commit() or nacre_tx_drop().
 #[unsafe(no_mangle)]
 pub extern "C" fn nacre_tx_begin() -> *mut TransactionHandle {
-    Box::into_raw(Box::new(TransactionHandle(Transaction::new())))
+    TransactionHandle::begin(false)
+}
+
+/// As nacre_tx_begin(), of a transaction that copies nothing: names, keys and values stay as they
+/// are until the commit returns.
+#[unsafe(no_mangle)]
+pub extern "C" fn nacre_tx_begin_lent() -> *mut TransactionHandle {
+    TransactionHandle::begin(true)
 }
 
 /// Forgets a transaction. NULL is ignored.
@@ -68,7 +130,7 @@ pub unsafe extern "C" fn nacre_commit(
         // SAFETY: it came from a box, and this function's contract says that it was not given back.
         let tx = unsafe { Box::from_raw(tx) };
         // SAFETY: this function's contract.
-        Ok(unsafe { pool_of(pool) }?.commit(&tx.0)?)
+        Ok(unsafe { pool_of(pool) }?.commit(&tx.transaction)?)
     })
 }
 
@@ -79,8 +141,11 @@ pub unsafe extern "C" fn nacre_commit(
 /// `tx` is a transaction that no other thread uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_tx_if_exists(tx: *mut TransactionHandle) -> c_int {
-    // SAFETY: this function's contract.
-    unsafe { on(tx, [], |t, []| t.if_exists()) }
+    guarded(|| {
+        // SAFETY: this function's contract.
+        unsafe { transaction_of(tx) }?.transaction.if_exists();
+        Ok(())
+    })
 }
 
 /// Creates a collection that does not exist.
@@ -93,11 +158,7 @@ pub unsafe extern "C" fn nacre_tx_create_collection(
     collection: Slice,
 ) -> c_int {
     // SAFETY: this function's contract.
-    unsafe {
-        on(tx, [collection], |t, [collection]| {
-            t.create_collection(collection)
-        })
-    }
+    unsafe { add(tx, [collection], |[name]| Operation::CreateCollection(name)) }
 }
 
 /// Removes an empty collection.
@@ -110,11 +171,7 @@ pub unsafe extern "C" fn nacre_tx_remove_collection(
     collection: Slice,
 ) -> c_int {
     // SAFETY: this function's contract.
-    unsafe {
-        on(tx, [collection], |t, [collection]| {
-            t.remove_collection(collection)
-        })
-    }
+    unsafe { add(tx, [collection], |[name]| Operation::RemoveCollection(name)) }
 }
 
 /// Creates an object that does not exist.
@@ -128,11 +185,7 @@ pub unsafe extern "C" fn nacre_tx_create(
     object: Slice,
 ) -> c_int {
     // SAFETY: this function's contract.
-    unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.create(collection, object)
-        })
-    }
+    unsafe { add_to(tx, [collection, object], [], |at, []| Operation::Create(at)) }
 }
 
 /// Creates an object if it does not exist.
@@ -146,11 +199,7 @@ pub unsafe extern "C" fn nacre_tx_touch(
     object: Slice,
 ) -> c_int {
     // SAFETY: this function's contract.
-    unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.touch(collection, object)
-        })
-    }
+    unsafe { add_to(tx, [collection, object], [], |at, []| Operation::Touch(at)) }
 }
 
 /// Writes a copy of bytes at `offset`; creates the object if it does not exist.
@@ -167,11 +216,9 @@ pub unsafe extern "C" fn nacre_tx_write(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, data],
-            |t, [collection, object, data]| t.write(collection, object, offset, data.to_vec()),
-        )
+        add_to(tx, [collection, object], [data], |at, [data]| {
+            Operation::Write(at, offset, data)
+        })
     }
 }
 
@@ -190,11 +237,9 @@ pub unsafe extern "C" fn nacre_tx_write_lent(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, data],
-            |t, [collection, object, data]| t.write(collection, object, offset, data),
-        )
+        add_to(tx, [collection, object], [], |at, []| {
+            Operation::Write(at, offset, Cow::Borrowed(data.bytes()))
+        })
     }
 }
 
@@ -212,8 +257,8 @@ pub unsafe extern "C" fn nacre_tx_zero(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.zero(collection, object, offset, len)
+        add_to(tx, [collection, object], [], |at, []| {
+            Operation::Zero(at, offset, len)
         })
     }
 }
@@ -231,8 +276,8 @@ pub unsafe extern "C" fn nacre_tx_truncate(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.truncate(collection, object, size)
+        add_to(tx, [collection, object], [], |at, []| {
+            Operation::Truncate(at, size)
         })
     }
 }
@@ -248,11 +293,7 @@ pub unsafe extern "C" fn nacre_tx_remove(
     object: Slice,
 ) -> c_int {
     // SAFETY: this function's contract.
-    unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.remove(collection, object)
-        })
-    }
+    unsafe { add_to(tx, [collection, object], [], |at, []| Operation::Remove(at)) }
 }
 
 /// Sets an attribute.
@@ -269,12 +310,11 @@ pub unsafe extern "C" fn nacre_tx_set_attribute(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
+        add_to(
             tx,
-            [collection, object, name, value],
-            |t, [collection, object, name, value]| {
-                t.set_attribute(collection, object, name, value.to_vec())
-            },
+            [collection, object],
+            [name, value],
+            |at, [name, value]| Operation::SetAttribute(at, name, value),
         )
     }
 }
@@ -292,11 +332,9 @@ pub unsafe extern "C" fn nacre_tx_remove_attribute(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, name],
-            |t, [collection, object, name]| t.remove_attribute(collection, object, name),
-        )
+        add_to(tx, [collection, object], [name], |at, [name]| {
+            Operation::RemoveAttribute(at, name)
+        })
     }
 }
 
@@ -312,8 +350,8 @@ pub unsafe extern "C" fn nacre_tx_remove_attributes(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.remove_attributes(collection, object)
+        add_to(tx, [collection, object], [], |at, []| {
+            Operation::RemoveAttributes(at)
         })
     }
 }
@@ -331,11 +369,9 @@ pub unsafe extern "C" fn nacre_tx_clone(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, to],
-            |t, [collection, object, to]| t.clone_object(collection, object, to),
-        )
+        add_to(tx, [collection, object], [to], |at, [to]| {
+            Operation::Clone(at, to)
+        })
     }
 }
 
@@ -356,19 +392,10 @@ pub unsafe extern "C" fn nacre_tx_clone_range(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, to],
-            |t, [collection, object, to]| {
-                t.clone_range(
-                    collection,
-                    object,
-                    offset..offset.saturating_add(len),
-                    to,
-                    to_offset,
-                )
-            },
-        )
+        add_to(tx, [collection, object], [to], |at, [to]| {
+            let range = offset..offset.saturating_add(len);
+            Operation::CloneRange(at, to, range, to_offset)
+        })
     }
 }
 
@@ -386,12 +413,11 @@ pub unsafe extern "C" fn nacre_tx_set_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
+        add_to(
             tx,
-            [collection, object, key, value],
-            |t, [collection, object, key, value]| {
-                t.set_omap(collection, object, key, value.to_vec())
-            },
+            [collection, object],
+            [key, value],
+            |at, [key, value]| Operation::SetOmap(at, key, value),
         )
     }
 }
@@ -409,11 +435,9 @@ pub unsafe extern "C" fn nacre_tx_remove_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, key],
-            |t, [collection, object, key]| t.remove_omap(collection, object, key),
-        )
+        add_to(tx, [collection, object], [key], |at, [key]| {
+            Operation::RemoveOmap(at, key)
+        })
     }
 }
 
@@ -431,11 +455,9 @@ pub unsafe extern "C" fn nacre_tx_remove_omap_range(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, from, to],
-            |t, [collection, object, from, to]| t.remove_omap_range(collection, object, from, to),
-        )
+        add_to(tx, [collection, object], [from, to], |at, [from, to]| {
+            Operation::RemoveOmapRange(at, from, to)
+        })
     }
 }
 
@@ -451,8 +473,8 @@ pub unsafe extern "C" fn nacre_tx_clear_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(tx, [collection, object], |t, [collection, object]| {
-            t.clear_omap(collection, object)
+        add_to(tx, [collection, object], [], |at, []| {
+            Operation::ClearOmap(at)
         })
     }
 }
@@ -470,13 +492,9 @@ pub unsafe extern "C" fn nacre_tx_set_omap_header(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
-            tx,
-            [collection, object, header],
-            |t, [collection, object, header]| {
-                t.set_omap_header(collection, object, header.to_vec())
-            },
-        )
+        add_to(tx, [collection, object], [header], |at, [header]| {
+            Operation::SetOmapHeader(at, header)
+        })
     }
 }
 
@@ -494,12 +512,11 @@ pub unsafe extern "C" fn nacre_tx_rename(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(
+        add_to(
             tx,
-            [collection, object, to_collection, to],
-            |t, [collection, object, to_collection, to]| {
-                t.rename((collection, object), (to_collection, to))
-            },
+            [collection, object],
+            [to_collection, to],
+            |from, [collection, object]| Operation::Rename(from, Target { collection, object }),
         )
     }
 }
@@ -521,16 +538,13 @@ pub unsafe extern "C" fn nacre_tx_split(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(tx, [collection, to], |t, [collection, to]| {
-            t.split(
-                collection,
-                to,
-                HashBits {
-                    offset,
-                    bits,
-                    value,
-                },
-            )
+        add(tx, [collection, to], |[from, to]| {
+            let which = HashBits {
+                offset,
+                bits,
+                value,
+            };
+            Operation::Split(from, to, which)
         })
     }
 }
@@ -547,8 +561,8 @@ pub unsafe extern "C" fn nacre_tx_merge(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        on(tx, [collection, into], |t, [collection, into]| {
-            t.merge(collection, into)
+        add(tx, [collection, into], |[from, into]| {
+            Operation::Merge(from, into)
         })
     }
 }

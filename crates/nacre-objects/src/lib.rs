@@ -14,7 +14,7 @@ mod transaction;
 
 pub use error::{Error, Result};
 pub use pool::{OpenOptions, Pool, Stat, Usage};
-pub use transaction::{HashBits, Operation, Target, Transaction};
+pub use transaction::{Bytes, HashBits, Operation, Target, Transaction};
 
 pub use nacre_store::keyed::layout::{
     ATTRIBUTE_NAME_MAX, LONG_KEY_MAX as KEY_MAX, LONG_VALUE_MAX as VALUE_MAX,

@@ -6,13 +6,16 @@ use std::ops::Range;
 use crate::error::{Error, Result, shown};
 use nacre_store::keyed::layout::{ATTRIBUTE_NAME_MAX, LONG_KEY_MAX, LONG_VALUE_MAX};
 
+/// Bytes of a transaction: its own, or lent to it.
+pub type Bytes<'b> = Cow<'b, [u8]>;
+
 /// A collection and an object in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct Target<'b> {
     /// The collection's name.
-    pub collection: Box<[u8]>,
+    pub collection: Bytes<'b>,
     /// The object's name.
-    pub object: Box<[u8]>,
+    pub object: Bytes<'b>,
 }
 
 /// Which keys of a collection a split moves: those with certain bits at a certain place.
@@ -30,27 +33,27 @@ pub struct HashBits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "Transaction's functions say what they do")]
 pub enum Operation<'b> {
-    CreateCollection(Box<[u8]>),
-    RemoveCollection(Box<[u8]>),
-    Create(Target),
-    Touch(Target),
-    Write(Target, u64, Cow<'b, [u8]>),
-    Zero(Target, u64, u64),
-    Truncate(Target, u64),
-    Remove(Target),
-    SetAttribute(Target, Box<[u8]>, Cow<'b, [u8]>),
-    RemoveAttribute(Target, Box<[u8]>),
-    RemoveAttributes(Target),
-    Clone(Target, Box<[u8]>),
-    CloneRange(Target, Box<[u8]>, Range<u64>, u64),
-    SetOmap(Target, Box<[u8]>, Cow<'b, [u8]>),
-    RemoveOmap(Target, Box<[u8]>),
-    RemoveOmapRange(Target, Box<[u8]>, Box<[u8]>),
-    ClearOmap(Target),
-    SetOmapHeader(Target, Cow<'b, [u8]>),
-    Rename(Target, Target),
-    Split(Box<[u8]>, Box<[u8]>, HashBits),
-    Merge(Box<[u8]>, Box<[u8]>),
+    CreateCollection(Bytes<'b>),
+    RemoveCollection(Bytes<'b>),
+    Create(Target<'b>),
+    Touch(Target<'b>),
+    Write(Target<'b>, u64, Bytes<'b>),
+    Zero(Target<'b>, u64, u64),
+    Truncate(Target<'b>, u64),
+    Remove(Target<'b>),
+    SetAttribute(Target<'b>, Bytes<'b>, Bytes<'b>),
+    RemoveAttribute(Target<'b>, Bytes<'b>),
+    RemoveAttributes(Target<'b>),
+    Clone(Target<'b>, Bytes<'b>),
+    CloneRange(Target<'b>, Bytes<'b>, Range<u64>, u64),
+    SetOmap(Target<'b>, Bytes<'b>, Bytes<'b>),
+    RemoveOmap(Target<'b>, Bytes<'b>),
+    RemoveOmapRange(Target<'b>, Bytes<'b>, Bytes<'b>),
+    ClearOmap(Target<'b>),
+    SetOmapHeader(Target<'b>, Bytes<'b>),
+    Rename(Target<'b>, Target<'b>),
+    Split(Bytes<'b>, Bytes<'b>, HashBits),
+    Merge(Bytes<'b>, Bytes<'b>),
     IfExists(Box<Operation<'b>>),
 }
 
@@ -65,10 +68,14 @@ pub struct Transaction<'b> {
     pub(crate) refused: Option<(usize, &'static str)>,
 }
 
-fn target(collection: &[u8], object: &[u8]) -> Target {
+fn copied<'b>(bytes: &[u8]) -> Bytes<'b> {
+    Cow::Owned(bytes.to_vec())
+}
+
+fn target<'b>(collection: &[u8], object: &[u8]) -> Target<'b> {
     Target {
-        collection: collection.into(),
-        object: object.into(),
+        collection: copied(collection),
+        object: copied(object),
     }
 }
 
@@ -115,12 +122,12 @@ impl<'b> Transaction<'b> {
 
     /// Creates a collection that does not exist.
     pub fn create_collection(&mut self, name: &[u8]) -> &mut Self {
-        self.push(Operation::CreateCollection(name.into()))
+        self.push(Operation::CreateCollection(copied(name)))
     }
 
     /// Removes an empty collection.
     pub fn remove_collection(&mut self, name: &[u8]) -> &mut Self {
-        self.push(Operation::RemoveCollection(name.into()))
+        self.push(Operation::RemoveCollection(copied(name)))
     }
 
     /// Creates an object that does not exist.
@@ -139,7 +146,7 @@ impl<'b> Transaction<'b> {
         collection: &[u8],
         object: &[u8],
         offset: u64,
-        bytes: impl Into<Cow<'b, [u8]>>,
+        bytes: impl Into<Bytes<'b>>,
     ) -> &mut Self {
         let target = target(collection, object);
         self.push(Operation::Write(target, offset, bytes.into()))
@@ -166,16 +173,16 @@ impl<'b> Transaction<'b> {
         collection: &[u8],
         object: &[u8],
         name: &[u8],
-        value: impl Into<Cow<'b, [u8]>>,
+        value: impl Into<Bytes<'b>>,
     ) -> &mut Self {
         let target = target(collection, object);
-        self.push(Operation::SetAttribute(target, name.into(), value.into()))
+        self.push(Operation::SetAttribute(target, copied(name), value.into()))
     }
 
     /// Removes an attribute if it is there.
     pub fn remove_attribute(&mut self, collection: &[u8], object: &[u8], name: &[u8]) -> &mut Self {
         let target = target(collection, object);
-        self.push(Operation::RemoveAttribute(target, name.into()))
+        self.push(Operation::RemoveAttribute(target, copied(name)))
     }
 
     /// Removes all attributes.
@@ -186,7 +193,7 @@ impl<'b> Transaction<'b> {
     /// Makes `to` what `object` is: bytes, attributes, omap and header. Units are shared, not
     /// copied.
     pub fn clone_object(&mut self, collection: &[u8], object: &[u8], to: &[u8]) -> &mut Self {
-        self.push(Operation::Clone(target(collection, object), to.into()))
+        self.push(Operation::Clone(target(collection, object), copied(to)))
     }
 
     /// Copies bytes of `object` to `offset` of `to`, which is created if it does not exist.
@@ -199,7 +206,7 @@ impl<'b> Transaction<'b> {
         offset: u64,
     ) -> &mut Self {
         let target = target(collection, object);
-        self.push(Operation::CloneRange(target, to.into(), range, offset))
+        self.push(Operation::CloneRange(target, copied(to), range, offset))
     }
 
     /// Sets a key of the omap.
@@ -208,16 +215,16 @@ impl<'b> Transaction<'b> {
         collection: &[u8],
         object: &[u8],
         key: &[u8],
-        value: impl Into<Cow<'b, [u8]>>,
+        value: impl Into<Bytes<'b>>,
     ) -> &mut Self {
         let target = target(collection, object);
-        self.push(Operation::SetOmap(target, key.into(), value.into()))
+        self.push(Operation::SetOmap(target, copied(key), value.into()))
     }
 
     /// Removes a key of the omap if it is there.
     pub fn remove_omap(&mut self, collection: &[u8], object: &[u8], key: &[u8]) -> &mut Self {
         let target = target(collection, object);
-        self.push(Operation::RemoveOmap(target, key.into()))
+        self.push(Operation::RemoveOmap(target, copied(key)))
     }
 
     /// Removes the keys of the omap that are not before `from`, but before `to`.
@@ -229,7 +236,7 @@ impl<'b> Transaction<'b> {
         to: &[u8],
     ) -> &mut Self {
         let target = target(collection, object);
-        self.push(Operation::RemoveOmapRange(target, from.into(), to.into()))
+        self.push(Operation::RemoveOmapRange(target, copied(from), copied(to)))
     }
 
     /// Removes all keys of the omap, and its header.
@@ -242,7 +249,7 @@ impl<'b> Transaction<'b> {
         &mut self,
         collection: &[u8],
         object: &[u8],
-        header: impl Into<Cow<'b, [u8]>>,
+        header: impl Into<Bytes<'b>>,
     ) -> &mut Self {
         let target = target(collection, object);
         self.push(Operation::SetOmapHeader(target, header.into()))
@@ -256,12 +263,12 @@ impl<'b> Transaction<'b> {
 
     /// Moves the objects whose keys have these bits to another collection.
     pub fn split(&mut self, collection: &[u8], to: &[u8], which: HashBits) -> &mut Self {
-        self.push(Operation::Split(collection.into(), to.into(), which))
+        self.push(Operation::Split(copied(collection), copied(to), which))
     }
 
     /// Moves all objects of a collection to another one and removes the collection.
     pub fn merge(&mut self, collection: &[u8], into: &[u8]) -> &mut Self {
-        self.push(Operation::Merge(collection.into(), into.into()))
+        self.push(Operation::Merge(copied(collection), copied(into)))
     }
 }
 
@@ -397,8 +404,8 @@ pub(crate) struct Name<'t> {
     pub(crate) object: &'t [u8],
 }
 
-impl<'t> From<&'t Target> for Name<'t> {
-    fn from(target: &'t Target) -> Name<'t> {
+impl<'t> From<&'t Target<'_>> for Name<'t> {
+    fn from(target: &'t Target<'_>) -> Name<'t> {
         Name {
             collection: &target.collection,
             object: &target.object,

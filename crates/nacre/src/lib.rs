@@ -44,6 +44,6 @@
 #![forbid(unsafe_code)]
 
 pub use nacre_objects::{
-    ATTRIBUTE_NAME_MAX, Error, HashBits, KEY_MAX, OpenOptions, Operation, Pool, Result, Stat,
-    Target, Transaction, Usage, VALUE_MAX,
+    ATTRIBUTE_NAME_MAX, Bytes, Error, HashBits, KEY_MAX, OpenOptions, Operation, Pool, Result,
+    Stat, Target, Transaction, Usage, VALUE_MAX,
 };

@@ -87,7 +87,7 @@ impl<'t> Run<'_, 't> {
         Ok(self.tx.remove(link.object)?)
     }
 
-    fn clone_object(&mut self, from: &'t Target, to: &'t [u8]) -> Result<()> {
+    fn clone_object(&mut self, from: &'t Target<'_>, to: &'t [u8]) -> Result<()> {
         let source = self.existing(from)?.object;
         let to = Name {
             collection: &from.collection,
@@ -108,7 +108,7 @@ impl<'t> Run<'_, 't> {
 
     fn clone_range(
         &mut self,
-        from: &'t Target,
+        from: &'t Target<'_>,
         to: &'t [u8],
         range: &Range<u64>,
         offset: u64,
