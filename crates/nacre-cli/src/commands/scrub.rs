@@ -6,7 +6,7 @@ use crate::{output, size};
 use clap::Args;
 use nacre_fs::Fs;
 use nacre_store::scrub::{Damage, Doubtful, Owner, Report, scrub};
-use nacre_types::ObjectId;
+use nacre_types::{ObjectId, UNIT_SIZE};
 use nacre_volume::{Access, Evidence, Volume};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -120,7 +120,11 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
         )));
     }
     let start = Instant::now();
-    let (bytes, spans) = (volume.len(), volume.spans());
+    let bytes = match volume.common_units() {
+        0 => volume.len(),
+        units => units * UNIT_SIZE,
+    };
+    let spans = volume.spans();
     let bar = output::bar(bytes, "scrubbing", true);
     let per_span = bytes / (spans.end - spans.start).max(1);
     let report = scrub(fs.store(), &doubtful(volume, arguments)?, &mut |progress| {
