@@ -209,7 +209,7 @@ impl Cache {
 
     pub fn open_journal(&self, pool: Uuid) -> Result<Journal<&DeviceDisk>, JournalError> {
         if let Some(legs) = self.disk.legs() {
-            legs.agree((pool.0, self.at_on(legs), self.len))?;
+            legs.agree((pool.0, self.at, self.len))?;
         }
         Journal::open(&self.disk, pool.0, self.at, self.len)
     }

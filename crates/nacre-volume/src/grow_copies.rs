@@ -73,18 +73,15 @@ fn refuse_unless_whole(found: &Members, pool: &Path) -> Result<(), VolumeError> 
 }
 
 fn refuse_smaller(found: &Members, size: u64) -> Result<(), VolumeError> {
-    let files = found
-        .members
-        .iter()
-        .filter(|member| member.device.is_file());
-    for member in files.filter(|member| member.device.len() > size) {
-        return Err(VolumeError::SizeDiffers {
-            path: member.device.path().to_owned(),
-            actual: member.device.len(),
+    let mut devices = found.members.iter().map(|member| &member.device);
+    match devices.find(|device| device.is_file() && device.len() > size) {
+        None => Ok(()),
+        Some(larger) => Err(VolumeError::SizeDiffers {
+            path: larger.path().to_owned(),
+            actual: larger.len(),
             wanted: size,
-        });
+        }),
     }
-    Ok(())
 }
 
 /// Nobody else knows the device.

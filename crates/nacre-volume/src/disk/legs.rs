@@ -23,7 +23,7 @@ use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
-use super::one::{One, at_once};
+use super::one::{One, Shifted, at_once};
 use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
@@ -500,7 +500,11 @@ impl LegsDisk {
         }
         let (view, word) = self.view()?;
         let seats: Vec<&Seat> = view.current(word).collect();
-        let disks: Vec<One> = seats.iter().filter_map(|seat| seat.one()).collect();
+        let ones = seats.iter().filter_map(|seat| seat.one());
+        // Home places that records name are of the logical disk, so journals are, too.
+        let back = self.own().and_then(|own| Some(own.find(journal.1)?.1));
+        let back = back.unwrap_or(0);
+        let disks: Vec<Shifted> = ones.map(|one| Shifted { one, back }).collect();
         let agreed = agree(&disks, journal, self.writable)?;
         let strange = seats.iter().zip(agreed).filter(|(_, it)| *it == Agreed::No);
         strange.for_each(|(seat, _)| self.lose(seat.uuid));

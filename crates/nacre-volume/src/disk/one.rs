@@ -79,3 +79,28 @@ impl Disk for One<'_> {
         self.1.settle(ranges)
     }
 }
+
+/// A disk on which what is asked for lies so many bytes nearer to the start.
+#[derive(Clone, Copy)]
+pub(super) struct Shifted<'d> {
+    pub one: One<'d>,
+    pub back: u64,
+}
+
+impl Disk for Shifted<'_> {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.one.read(at.wrapping_sub(self.back), to)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.one.write(at.wrapping_sub(self.back), bytes)
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.one.write_through(at.wrapping_sub(self.back), bytes)
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        self.one.sync()
+    }
+}
