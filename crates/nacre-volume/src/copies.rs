@@ -289,6 +289,12 @@ impl Volume {
         if let Some(legs) = self.legs() {
             return self.take_disk_in(legs, new, comes);
         }
+        // Whoever comes later would take its place in the table for another one's slot.
+        if !matches!(comes, Comes::InPlaceOf(_)) {
+            return Err(self.refused(
+                "is memory, where only a copy that was lost is replaced: take it away first, when nobody uses the pool",
+            ));
+        }
         let (mirror, table) = self.newest_table()?;
         let data = table.devices[0].data;
         let (taken, mut part) = take_copy(new, data, &table)?;

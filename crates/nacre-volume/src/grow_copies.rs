@@ -70,18 +70,15 @@ fn refuse_unless_whole(found: &Members, pool: &Path) -> Result<(), VolumeError> 
 }
 
 fn refuse_smaller(found: &Members, size: u64) -> Result<(), VolumeError> {
-    let files = found
-        .members
-        .iter()
-        .filter(|member| member.device.is_file());
-    for member in files.filter(|member| member.device.len() > size) {
-        return Err(VolumeError::SizeDiffers {
+    let is_larger = |member: &&Member| member.device.is_file() && member.device.len() > size;
+    match found.members.iter().find(is_larger) {
+        None => Ok(()),
+        Some(member) => Err(VolumeError::SizeDiffers {
             path: member.device.path().to_owned(),
             actual: member.device.len(),
             wanted: size,
-        });
+        }),
     }
-    Ok(())
 }
 
 /// Nobody else knows the device.

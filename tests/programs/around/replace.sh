@@ -162,8 +162,10 @@ main() {
     d=$folder/d
     all
     note "in memory"
-    a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c d=$SCRATCH/d
-    all
+    a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c d=$SCRATCH/d folder=$SCRATCH
+    fresh --copies 2 "$a" "$b"
+    refuses "a healthy one" "is memory" nacre device replace "$a" "$b" "$c"
+    refuses "a further one" "is memory" nacre device add "$a" "$c"
 }
 
 main
