@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use nacre_fs::Fs;
-use nacre_store::{Store, WriteMode};
+use nacre_store::WriteMode;
 use nacre_testkit::random::Random;
 use nacre_volume::{LegState, Volume, tap};
 
@@ -78,7 +78,7 @@ impl Disks {
         let failed = self.states_on(1 - failing)?[failing] == LegState::Failed;
         let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
         let judged = match examine(&pool)? == *seen {
-            true if failed => rebuild(pool.store(), failing),
+            true if failed => rebuild(pool.store().volume(), failing),
             true => Ok(()),
             false => Err("what was committed is not there".into()),
         };
@@ -91,14 +91,12 @@ impl Disks {
     }
 }
 
-/// It gets what is used (D82), and must do alone with that.
-fn rebuild(store: &Store, failed: usize) -> Result<(), String> {
-    let volume = store.volume();
+fn rebuild(volume: &Volume, failed: usize) -> Result<(), String> {
     let lost = volume.copies().map_err(text)?[failed].uuid;
     if !volume.return_copy(lost).map_err(text)? {
         return Err("the disk that failed is not taken back".into());
     }
-    let rebuilt = store.rebuild_copies(|_| ControlFlow::Continue(()));
+    let rebuilt = volume.rebuild_copies(|_| ControlFlow::Continue(()));
     match rebuilt.map_err(text)? {
         1 => Ok(()),
         others => Err(format!("{others} disks were rebuilt")),

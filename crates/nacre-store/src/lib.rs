@@ -25,7 +25,6 @@ mod moving;
 mod node;
 mod object;
 mod problem;
-mod rebuild;
 mod recovery;
 pub mod repair;
 pub mod runtime;

@@ -9,7 +9,7 @@ use nacre_media::{
     Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
 };
 use nacre_runtime::Trust;
-use nacre_types::{DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
+use nacre_types::{DeviceOffset, UNIT_SHIFT, Uuid, VolumeOffset, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -23,13 +23,9 @@ use crate::labels::{Labels, find_copy, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
 use crate::member::trust_of;
 use crate::presence::{Presence, enter};
-use crate::scrub::Usage;
 use crate::seats::Comes;
 use crate::segment::Role;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
-
-/// Tells what is known of a unit.
-type UsageAt<'u> = dyn Fn(VolumeOffset) -> Usage + 'u;
 
 /// A rebuild copies so much while others wait for their commits.
 const SPAN: u64 = 1 << 20;
@@ -274,13 +270,12 @@ impl Volume {
     pub(crate) fn rebuild_disks(
         &self,
         legs: &LegsDisk,
-        usage: &UsageAt<'_>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         let is_rebuilt = |(state, _): &(LegState, Arc<Leg>)| *state == LegState::Rebuilding;
         let mut whole = 0;
         for (_, leg) in legs.devices().into_iter().filter(is_rebuilt) {
-            if self.fill((legs, &leg), usage, told)? {
+            if self.fill(legs, &leg, told)? {
                 self.while_nobody_commits(|| self.now_current(legs, &leg))?;
                 whole += 1;
             }
@@ -291,8 +286,8 @@ impl Volume {
     /// Gives a disk what is at home on the others. `false`: it was broken off.
     fn fill(
         &self,
-        (legs, leg): (&LegsDisk, &Leg),
-        usage: &UsageAt<'_>,
+        legs: &LegsDisk,
+        leg: &Leg,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, VolumeError> {
         let end = self.cache.as_ref();
@@ -304,9 +299,7 @@ impl Volume {
             let span = start..(start + SPAN).min(end);
             let done = span.end - DATA_START;
             self.while_nobody_commits(|| {
-                let mut counted = self.counted(span.clone(), usage).into_iter();
-                let copied = counted.try_for_each(|range| copy(legs, leg, range));
-                copied.map_err(|why| self.disk_failed(why))
+                copy(legs, leg, span.clone()).map_err(|why| self.disk_failed(why))
             })?;
             if done.is_multiple_of(KEPT) {
                 keep_rebuilt(leg, pool, span.end).map_err(|why| self.disk_failed(why))?;
@@ -316,24 +309,6 @@ impl Volume {
             }
         }
         Ok(true)
-    }
-
-    /// The parts of a span in which anything counts. The caller keeps versions from being made, so
-    /// what means nothing to the disks goes on to (D82): whether a unit is free is asked before
-    /// whether it was freed since, and one that is taken meanwhile goes to all disks later.
-    fn counted(&self, span: Range<u64>, usage: &UsageAt<'_>) -> Vec<Range<u64>> {
-        let mut counted: Vec<Range<u64>> = Vec::new();
-        let image = self.head.media.image();
-        for at in span.step_by(UNIT_SIZE as usize) {
-            let is_free = || usage(VolumeOffset(at - DATA_START)) == Usage::Free;
-            let counts = !image.is_some_and(|image| is_free() && image.means_nothing(at, true));
-            match counted.last_mut().filter(|last| last.end == at) {
-                _ if !counts => {}
-                Some(last) => last.end += UNIT_SIZE,
-                None => counted.push(at..at + UNIT_SIZE),
-            }
-        }
-        counted
     }
 
     /// A disk that has all home places gets a journal, and is one of the others. Nobody commits

@@ -73,12 +73,12 @@ fn refuse_unless_whole(found: &Members, pool: &Path) -> Result<(), VolumeError> 
 }
 
 fn refuse_smaller(found: &Members, size: u64) -> Result<(), VolumeError> {
-    let mut devices = found.members.iter().map(|member| &member.device);
-    match devices.find(|device| device.is_file() && device.len() > size) {
+    let is_larger = |member: &&Member| member.device.is_file() && member.device.len() > size;
+    match found.members.iter().find(is_larger) {
         None => Ok(()),
-        Some(larger) => Err(VolumeError::SizeDiffers {
-            path: larger.path().to_owned(),
-            actual: larger.len(),
+        Some(member) => Err(VolumeError::SizeDiffers {
+            path: member.device.path().to_owned(),
+            actual: member.device.len(),
             wanted: size,
         }),
     }

@@ -1,7 +1,6 @@
 //! Copies that come into a pool that is used, and those that go for them (D81): on disks behind an
 //! image, and in memory.
 
-use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -10,9 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{
-    Access, Caching, CreateOptions, LegState, Replaced, Usage, Volume, VolumeError,
-};
+use nacre_volume::{Access, Caching, CreateOptions, LegState, Replaced, Volume, VolumeError};
 
 const MIB: u64 = 1 << 20;
 const PLACE: VolumeOffset = VolumeOffset(3 << 20);
@@ -25,6 +22,8 @@ enum Kind {
 }
 
 const KINDS: [Kind; 2] = [Kind::Disks, Kind::Memory];
+/// Where copies come and go beside others.
+const MOVING: [Kind; 1] = [Kind::Disks];
 
 struct Pool(Devices, Kind);
 
@@ -112,7 +111,7 @@ fn replace(volume: &Volume, pool: &Pool, old: &str, new: &str) {
 #[test]
 fn one_that_is_there_stays_current_until_the_new_one_is() {
     use LegState::{Current, Rebuilding};
-    for kind in KINDS {
+    for kind in MOVING {
         for old in ["a", "b"] {
             let pool = Pool::new(kind, &["a", "b"]);
             let other = if old == "a" { "b" } else { "a" };
@@ -148,7 +147,7 @@ fn one_that_is_there_stays_current_until_the_new_one_is() {
 
 #[test]
 fn another_process_goes_over_to_the_new_one() {
-    for kind in KINDS {
+    for kind in MOVING {
         let pool = Pool::new(kind, &["a", "b"]);
         let open = || Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
         let (one, other) = (open(), open());
@@ -187,7 +186,7 @@ fn another_process_goes_over_to_the_new_one() {
 
 #[test]
 fn killed_anywhere_it_goes_on() {
-    for kind in KINDS {
+    for kind in MOVING {
         let pool = Pool::new(kind, &["a", "b"]);
         let volume = pool.open("a");
         pool.put(&volume, 1);
@@ -220,7 +219,7 @@ fn killed_anywhere_it_goes_on() {
 
 #[test]
 fn one_that_died_on_its_way_in_comes_again_without_force() {
-    for kind in KINDS {
+    for kind in MOVING {
         let pool = Pool::new(kind, &["a", "b"]);
         let before = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
         let volume = pool.open("a");
@@ -247,7 +246,7 @@ fn one_that_died_on_its_way_in_comes_again_without_force() {
 
 #[test]
 fn copies_become_as_many_as_four_and_each_can_be_replaced_then() {
-    for kind in KINDS {
+    for kind in MOVING {
         let pool = Pool::new(kind, &["a", "b"]);
         let volume = pool.open("a");
         pool.put(&volume, 1);
@@ -276,7 +275,7 @@ fn copies_become_as_many_as_four_and_each_can_be_replaced_then() {
 
 #[test]
 fn if_the_new_one_fails_the_old_one_stays() {
-    for kind in KINDS {
+    for kind in MOVING {
         let pool = Pool::new(kind, &["a", "b"]);
         let volume = pool.open("a");
         replace(&volume, &pool, "b", "c");
@@ -297,25 +296,20 @@ fn if_the_new_one_fails_the_old_one_stays() {
 }
 
 #[test]
-fn what_is_mapped_of_the_copy_that_is_read_keeps_it() {
+fn in_memory_only_what_was_lost_is_replaced() {
     let pool = Pool::new(Kind::Memory, &["a", "b"]);
     let volume = pool.open("a");
-    assert!(volume.locate(PLACE, 4096).is_some());
-    replace(&volume, &pool, "a", "c");
-    assert_eq!(rebuild(&volume), 1);
-    let done = volume.let_replaced_go().unwrap();
-    assert_eq!(
-        (done.gone.len(), &done.mapped[..]),
-        (0, &[pool.path("a")][..])
-    );
-    assert_eq!(pool.states("a"), [LegState::Current; 3]);
-    pool.put(&volume, 7);
-    drop(volume);
-    // Nobody has mapped anything.
-    let volume = pool.open("c");
-    assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("a")]);
-    assert_eq!(byte(&volume), 7);
-    assert_eq!(pool.states("b"), [LegState::Current; 2]);
+    let refused = [
+        volume.replace_copy(uuid_of(&volume, "b"), &pool.path("c"), false),
+        volume.add_copy(&pool.path("c"), None, false),
+    ];
+    for refused in refused {
+        assert!(
+            matches!(refused, Err(VolumeError::Copies { .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(!pool.path("c").exists());
 }
 
 /// A pool on the device `a` alone.
@@ -455,61 +449,4 @@ fn a_pool_that_did_not_grow_yet_is_what_it_was() {
         pool.remove("a");
         assert_eq!(byte(&pool.open("b")), 2, "{kind:?}");
     }
-}
-
-/// Where the bytes of a place lie on a device.
-fn on_device(pool: &Pool, name: &str, at: VolumeOffset) -> Vec<u8> {
-    let bytes = fs::read(pool.path(name)).unwrap();
-    bytes[(at.0 + 2 * MIB) as usize..][..100].to_vec()
-}
-
-#[test]
-fn a_rebuild_of_a_disk_skips_what_is_free_in_the_version_that_the_disks_have() {
-    let pool = Pool::new(Kind::Disks, &["a", "b"]);
-    let volume = pool.open("a");
-    let places = [8, 9, 10, 11].map(|mib| VolumeOffset(mib * MIB));
-    let [used, free, freed, taken] = places;
-    let store = |at: VolumeOffset, byte: u8| {
-        let stored = volume.write(at, &[byte; 100], StoreKind::Data);
-        volume.fence(stored).unwrap();
-    };
-    places.iter().for_each(|&at| store(at, 7));
-    commit_image(&volume);
-    volume.checkpoint().unwrap();
-    // The version that the disks have refers to it still.
-    volume.note_freed(freed, 4096);
-    let is_free = |at: VolumeOffset| at != used && places.contains(&at);
-    let taken_by_now = Cell::new(false);
-    let usage = |at| match is_free(at) && !(at == taken && taken_by_now.get()) {
-        true => Usage::Free,
-        false => Usage::Used,
-    };
-    replace(&volume, &pool, "b", "c");
-    let whole = volume.rebuild_used(&usage, |progress| {
-        if progress.done > 12 * MIB && !taken_by_now.replace(true) {
-            // When the rebuild has passed it.
-            volume.note_taken(taken, 4096);
-            store(taken, 8);
-            commit_image(&volume);
-        }
-        ControlFlow::Continue(())
-    });
-    assert_eq!(whole.unwrap(), 1);
-    volume.checkpoint().unwrap();
-    let has = |at, byte: u8| on_device(&pool, "c", at) == [byte; 100];
-    assert!(has(used, 7) && has(freed, 7) && has(taken, 8));
-    assert!(has(free, 0), "nobody needs it");
-    // When they have a version without it, it is skipped.
-    commit_image(&volume);
-    commit_image(&volume);
-    volume.let_replaced_go().unwrap();
-    replace(&volume, &pool, "a", "d");
-    assert_eq!(
-        volume
-            .rebuild_used(&usage, |_| ControlFlow::Continue(()))
-            .unwrap(),
-        1
-    );
-    let has = |at, byte: u8| on_device(&pool, "d", at) == [byte; 100];
-    assert!(has(used, 7) && has(taken, 8) && has(freed, 0));
 }

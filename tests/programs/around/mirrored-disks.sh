@@ -168,7 +168,7 @@ refused() {
     note "what is not there is refused"
     fresh
     refuses "grow" "grows by its own devices" nacre grow --size 256M "$a" "$c"
-    refuses "smaller" "is 128 MiB" nacre grow --size 64M "$a"
+    refuses "smaller" "has 134217728 bytes" nacre grow --size 64M "$a"
     refuses "a copy for itself" "is a device of this pool" nacre device replace "$a" "$b" "$b"
 }
 
