@@ -33,10 +33,13 @@ use nacre_testkit::random::Random;
 use nacre_testkit::recorder::Event;
 
 const SIZE: u64 = (2 << 20) + 12 * BLOCK_SIZE + 4096;
-/// Bytes of each of two disks that hold a part together, and the rest each alone.
-const COMMON_SIZE: u64 = (2 << 20) + 11 * BLOCK_SIZE + 4096;
-/// Bytes of each of two disks that hold each a part.
-const PART_SIZE: u64 = (2 << 20) + 9 * BLOCK_SIZE + 4096;
+/// Bytes of each of two disks that hold a part together, and the rest each alone: that, a journal
+/// of three blocks, and four. Parts end at multiples of 1 MiB, as those of real sizes do.
+const COMMON_SIZE: u64 = (2 << 20) + COMMON + 7 * BLOCK_SIZE + 4096;
+const COMMON: u64 = 8 * BLOCK_SIZE;
+/// Bytes of each of two disks that hold each a part: eight blocks and the journal.
+const PART_SIZE: u64 = (2 << 20) + 11 * BLOCK_SIZE + 4096;
+const _: () = assert!(COMMON.is_multiple_of(1 << 20) && (8 * BLOCK_SIZE).is_multiple_of(1 << 20));
 /// Operations of a sequence.
 const LENGTH: usize = 7;
 const SEQUENCES: u64 = 24;
@@ -219,7 +222,7 @@ impl Disks {
                 true => count,
                 false => 0,
             },
-            common: has_common.then_some(Common::Usual),
+            common: has_common.then_some(Common::Bytes(COMMON)),
             ..PoolChoice::default()
         });
         let bases = vec![Arc::from(Vec::new()); count];

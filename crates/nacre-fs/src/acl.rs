@@ -343,7 +343,12 @@ impl Fs {
             0 => None,
             _ => self.inherited_lists(dir, mode)?,
         };
-        if flags & FLAG_KEPT == 0 {
+        // Others have no attributes of the user, and no contents that could be elsewhere.
+        let has_contents = matches!(
+            FileType::from_mode(mode),
+            Some(FileType::Regular | FileType::Directory)
+        );
+        if flags & FLAG_KEPT == 0 || !has_contents {
             return Ok(lists);
         }
         let plain = Inherited {

@@ -300,6 +300,8 @@ fn what_is_made_in_a_folder_is_like_it() {
         assert_eq!(get(&fs, node).unwrap(), b"2");
     }
     assert!(get(&fs, link).is_err());
+    let listed = fs.list_xattr(&root(), link, &mut [0; 64]).unwrap();
+    assert_eq!(listed, 0, "a link has none of them");
     let alone = fs.store().statfs().free_alone;
     write(&fs, node, 0, &pattern(1, MIB));
     // Reserved room, and a long link anywhere.
