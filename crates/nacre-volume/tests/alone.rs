@@ -333,3 +333,29 @@ fn what_does_not_fit_is_refused_before_anything_is_written() {
     let more = Volume::grow(&[&pool.path("a")], &pool.0.spec("d", 64 * MIB), CAREFUL);
     assert!(matches!(more, Err(VolumeError::Copies { .. })));
 }
+
+#[test]
+fn a_disk_a_step_behind_is_brought_up_though_records_name_places_beside_its_journal() {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    volume.checkpoint().unwrap();
+    // On the logical disk it lies where each disk has its journal.
+    let at = own(&volume, 0).add(10_000);
+    store(&volume, at, &pattern(5000, 1));
+    store(&volume, VolumeOffset(5 * MIB), &pattern(5000, 2));
+    commit(&volume);
+    let (headers, len) = (DATA + COMMON, 8192);
+    let before = ["b", "c"].map(|name| pool.on(name, headers, len));
+    // The power goes when one of them has the next header.
+    volume.checkpoint().unwrap();
+    drop(volume);
+    for (name, bytes) in ["b", "c"].into_iter().zip(before) {
+        let file = fs::File::options().write(true).open(pool.path(name));
+        file.unwrap().write_all_at(&bytes, headers).unwrap();
+    }
+    let volume = pool.open("b");
+    assert_eq!(read(&volume, at, 5000), Some(pattern(5000, 1)));
+    let common = read(&volume, VolumeOffset(5 * MIB), 5000);
+    assert_eq!(common, Some(pattern(5000, 2)));
+    assert_eq!(pool.states("a"), [LegState::Current; 3]);
+}
