@@ -389,6 +389,8 @@ impl Volume {
             let whole = whole_units(range.clone());
             match is_new && cache.disk.goes_first(len(&range), len(&whole), new) {
                 true => first.add(whole),
+                // What is around it may differ on disks that hold the same, since a power cut.
+                false if is_new && cache.disk.legs().is_some() => journaled.add(whole),
                 false => journaled.add(range),
             }
         }

@@ -9,6 +9,7 @@ use nacre_media::{
 };
 use nacre_runtime::{has_other_names, one_user};
 use nacre_types::{BLOCK_SIZE, Uuid};
+use rustix::fs::{FallocateFlags, fallocate, fstat};
 
 use crate::error::VolumeError;
 use crate::label::{self, Gone, LabelDevice, LabelInfo};
@@ -78,7 +79,8 @@ impl Volume {
     /// Makes a pool of the devices, in this order, and opens it, alone. Missing files are made, and
     /// removed again if it fails.
     ///
-    /// Only labels are written: what else the devices held stays until it is overwritten.
+    /// Only labels are written: what else the devices held stays until it is overwritten. Copies
+    /// forget it, where that takes no time.
     pub fn create(devices: &[DeviceSpec], options: CreateOptions) -> Result<Self, VolumeError> {
         if devices.is_empty() {
             return Err(VolumeError::NoDevices);
@@ -136,6 +138,9 @@ impl Volume {
             gone: &Gone::default(),
         };
         write_labels(shared, &parts)?;
+        if has_copies {
+            parts.iter().for_each(forget_contents);
+        }
         let volume = match has_copies {
             true => Self::of_new_copies(&parts)?,
             false => Self::assemble(pool, arrangement, &parts, &Gone::default())?,
@@ -230,6 +235,19 @@ fn make_copies(
         }
     }
     Ok(())
+}
+
+/// What copies held before differs, and would be taken for damage where nobody has stored yet.
+fn forget_contents(part: &Part) {
+    let end = DATA_START + part.data + part.journal;
+    let fd = part.device.fd();
+    let is_reserved = fstat(fd).is_ok_and(|it| it.st_blocks as u64 * 512 >= part.device.len());
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // A device that cannot do it keeps its bytes: `nacre scrub --repair --from` makes them agree.
+    let is_done = fallocate(fd, punch, DATA_START, end - DATA_START).is_ok();
+    if is_done && is_reserved && part.device.is_file() {
+        let _ = fallocate(fd, FallocateFlags::KEEP_SIZE, DATA_START, end - DATA_START);
+    }
 }
 
 /// Leaves each of several copies so much that all hold, and gives it the rest. Answers how much

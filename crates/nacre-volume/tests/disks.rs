@@ -21,14 +21,27 @@ struct Pool(Devices);
 impl Pool {
     fn new() -> Self {
         let devices = Devices::below(Path::new("/dev/shm"));
+        let pool = Self(devices);
+        let volume = pool.make(CAREFUL);
+        assert!(volume.is_cached() && volume.has_copies() && volume.mirror().is_none());
+        pool
+    }
+
+    fn make(&self, options: CreateOptions) -> Volume {
         let options = CreateOptions {
             copies: 2,
             caching: Caching::Always,
-            ..CAREFUL
+            ..options
         };
-        let volume = devices.volume(&["a", "b"], 32 * MIB, options);
-        assert!(volume.is_cached() && volume.has_copies() && volume.mirror().is_none());
-        Self(devices)
+        self.0.volume(&["a", "b"], 32 * MIB, options)
+    }
+
+    /// Of disks that hold something.
+    fn make_again(&self) -> Volume {
+        self.make(CreateOptions {
+            force: true,
+            ..CAREFUL
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Comparing what the disks have at home (D78).
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nacre_types::{UNIT_SIZE, VolumeOffset};
@@ -195,4 +196,37 @@ fn a_disk_that_is_rebuilt_has_no_seals_of_before() {
     assert_eq!(volume.copies().unwrap()[1].state, LegState::Current);
     let scrubbed = scrub(&volume);
     assert_eq!((scrubbed.found, scrubbed.sealed), (vec![], volume.len()));
+}
+
+#[test]
+fn what_disks_held_before_they_became_copies_is_no_damage() {
+    let pool = Pool::new();
+    let len = fs::metadata(pool.path("a")).unwrap().len();
+    for (name, byte) in [("a", 7), ("b", 8)] {
+        fs::write(pool.path(name), vec![byte; len as usize]).unwrap();
+    }
+    let end = (2 << 20) + pool.make_again().len() as usize;
+    let [a, b] = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
+    let data = 2 << 20..end;
+    assert!(a[data.clone()] == b[data]);
+    assert_eq!(scrub(&pool.open("a")).found, []);
+    let file = fs::metadata(pool.path("a")).unwrap();
+    assert!(file.blocks() * 512 >= len, "its room stays its own");
+}
+
+#[test]
+fn what_differs_around_the_first_bytes_of_a_unit_is_made_alike() {
+    let pool = written(1);
+    // In what is free, by a power cut.
+    pool.put("b", AT + UNIT_SIZE, &[9; UNIT_SIZE as usize]);
+    let volume = pool.open("a");
+    commit_at(&volume, PLACE, 2);
+    let free = PLACE.add(UNIT_SIZE);
+    volume.note_taken(free, UNIT_SIZE);
+    commit_at(&volume, free.add(300), 5);
+    volume.checkpoint().unwrap();
+    assert_eq!(scrub(&volume).found, []);
+    let unit =
+        |name| fs::read(pool.path(name)).unwrap()[(AT + UNIT_SIZE) as usize..][..4096].to_vec();
+    assert!(unit("a") == unit("b") && unit("a")[300] == 5);
 }
