@@ -22,6 +22,7 @@ with_plain_files() {
     same_tree "a clone" "$SCRATCH/golden" "$SCRATCH/back"
 
     note snapshots
+    refuses "no name" "take one as of a file" nacre snapshot "$SCRATCH/p:/golden" ../x
     contains "snapshot" "monday: 2 folders" "$(nacre snapshot "$SCRATCH/p:/golden" monday)"
     gives "list" monday bash -c "'$NACRE' snapshot list '$SCRATCH/p:/golden' | cut -d' ' -f1"
     nacre rm "$SCRATCH/p:/golden/numbers"

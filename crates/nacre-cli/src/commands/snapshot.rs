@@ -95,6 +95,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             let done = done.map_err(fs_failure(of(place, &named.name)))?;
             Report::of(done).tell(&place.to_string(), false)
         })?,
+        (None, Some(_), Some(name)) if !is_name(name) => {
+            return Err(Failure::Usage(format!(
+                "{name:?} is no name for a snapshot; take one as of a file, without `/`"
+            )));
+        }
         (None, Some(folder), Some(name)) => with(folder, |fs, folder, place| {
             let made = fs.snapshot(&caller(), folder, name.as_bytes());
             let made = made.map_err(fs_failure(of(place, name)))?;
@@ -103,6 +108,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         _ => return Err(Failure::Usage("name a folder and a snapshot".into())),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a folder may have such a name.
+fn is_name(name: &OsString) -> bool {
+    let name = name.as_bytes();
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/')
 }
 
 /// Where a snapshot is, for messages.
