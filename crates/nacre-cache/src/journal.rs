@@ -21,7 +21,7 @@ const WINDOW: u64 = 256 << 10;
 /// Home places are written in pieces of at most this size.
 const HOME_MAX: u64 = 1 << 20;
 /// From so many bytes on records that go home are read in pieces.
-const HOME_WINDOW: u64 = 8 << 20;
+const HOME_WINDOW: u64 = 4 << 20;
 /// So many times records go home while the journal fills, at least.
 const BATCHES: u64 = 16;
 
@@ -285,9 +285,7 @@ impl<D: Disk> Journal<D> {
         let batch = enough.min(room / BATCHES).max(grown);
         if self.end - from.place >= batch {
             // More than comes, where somebody died and did not say how far he was.
-            let mut window = Window::default();
-            window.recall(from.place..self.end, recall);
-            (self.home, _) = self.write_home(from, 2 * batch, &mut window)?;
+            (self.home, _) = self.write_home(from, 2 * batch, recall)?;
             let read = from.place;
             self.disk.forget(self.at + read, self.len - read);
         }
@@ -382,8 +380,8 @@ impl<D: Disk> Journal<D> {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            let all = &mut Window::default();
-            let (_, written) = journal.write_home(journal.away_from(), u64::MAX, all)?;
+            let nothing = |_, _: &mut [u8]| false;
+            let (_, written) = journal.write_home(journal.away_from(), u64::MAX, &nothing)?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
@@ -400,11 +398,11 @@ impl<D: Disk> Journal<D> {
         &self,
         from: At,
         most: u64,
-        window: &mut Window,
+        recall: Recall<'_>,
     ) -> Result<(At, u64), JournalError> {
         let mut newest = Newest::default();
-        window.least = (self.end - from.place).min(HOME_WINDOW);
-        let next = self.each_piece_from(from, most, window, |piece, place| {
+        let mut window = Window::recalled(from.place..self.end, recall);
+        let next = self.each_piece_from(from, most, &mut window, |piece, place| {
             newest.put(piece.range(), place);
             Ok(())
         })?;
@@ -541,15 +539,19 @@ struct Window {
 }
 
 impl Window {
-    /// Takes what is remembered of a part of the journal.
-    fn recall(&mut self, places: Range<u64>, recall: Recall<'_>) {
-        self.place = places.start;
-        let len = (places.end - places.start).min(HOME_WINDOW);
-        self.bytes.set_len(len as usize);
-        self.is_recalled = recall(places.start, self.bytes.bytes_mut());
-        if !self.is_recalled {
-            self.clear();
+    /// What is remembered of a part of the journal, or nothing, to be read as much at once.
+    fn recalled(places: Range<u64>, recall: Recall<'_>) -> Self {
+        let mut window = Self {
+            place: places.start,
+            least: (places.end - places.start).min(HOME_WINDOW),
+            ..Self::default()
+        };
+        window.bytes.set_len(window.least as usize);
+        window.is_recalled = recall(window.place, window.bytes.bytes_mut());
+        if !window.is_recalled {
+            window.clear();
         }
+        window
     }
 
     fn clear(&mut self) {

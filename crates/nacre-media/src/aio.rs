@@ -92,7 +92,7 @@ impl Request {
 }
 
 /// Where the kernel keeps the calls of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Context {
     /// 0: none yet.
     number: u64,

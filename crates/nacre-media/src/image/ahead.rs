@@ -10,14 +10,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Acquire;
 
 use nacre_types::UNIT_SIZE;
-use rustix::io::{Errno, pread};
+use rustix::io::{Errno, pread, pwrite};
 
 use super::load::AHEAD_MAX;
-use super::{CHUNK, Image, PAGE, units};
+use super::{CHUNK, DiskFds, Image, PAGE, units};
 use crate::aio::{Context, Request};
 
 /// Memory that the disk is read to: two parts in turn.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fetched {
     memory: Vec<u8>,
     context: Context,
@@ -32,17 +32,6 @@ struct Next {
     range: Range<u64>,
     /// [`Image::epochs`] when it was asked for.
     epochs: u64,
-}
-
-impl Default for Fetched {
-    fn default() -> Self {
-        Self {
-            memory: Vec::new(),
-            context: Context::new(),
-            part: 0,
-            next: None,
-        }
-    }
 }
 
 impl Fetched {
@@ -71,7 +60,7 @@ impl Fetched {
         let (mut came, len) = (0, (next.range.end - next.range.start) as i64);
         if self.context.wait(1, |_, result| came = result).is_err() {
             // Its end waits for the call.
-            self.context = Context::new();
+            self.context = Context::default();
         }
         (came == len).then_some(next)
     }
@@ -144,27 +133,26 @@ impl Drop for Fetched {
 }
 
 impl Image {
-    /// Reads a range of the disk to memory that is kept, and calls `put` with that. So the kernel
+    /// Reads a range of the disk to memory that is kept, and writes that to its place. So the kernel
     /// need not clear fresh memory before: a quarter of the processor's time for much at once
     /// (D69). The holder of the lock of its region calls it.
-    pub(super) fn fetch_by_memory(
-        &self,
-        disk: (BorrowedFd<'_>, u64),
-        range: &Range<u64>,
-        put: impl FnOnce(&[u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub(super) fn fetch_by_buffer(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
+        let direct = (disk.direct.ok_or(Errno::AGAIN)?, disk.back);
         // Not waited for: it may have been held when this process was forked.
         let kept = self.fetched.try_lock();
         let mut kept = kept.map_err(|_| io::Error::from(Errno::AGAIN))?;
-        kept.read(self, disk, range)?;
+        kept.read(self, direct, range)?;
         // Who got so much at once reads one behind the other. Of several disks another one may have
         // the next.
         if range.end - range.start == AHEAD_MAX && self.legs.is_none() {
             let end = (range.end + AHEAD_MAX).min(self.window.end);
-            kept.ask(self, disk, range.end..end.max(range.end));
+            kept.ask(self, direct, range.end..end.max(range.end));
         }
         let (part, len) = (kept.part, (range.end - range.start) as usize);
-        put(kept.part(part, len))
+        match pwrite(&self.file, kept.part(part, len), range.start)? {
+            done if done == len => Ok(()),
+            _ => Err(Errno::AGAIN.into()),
+        }
     }
 
     /// Stays as it is as long as no unit of the range goes.

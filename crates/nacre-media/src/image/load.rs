@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{Errno, pwrite};
+use rustix::io::Errno;
 
 use super::{CHUNK, DiskFds, EPOCHS, Image, Mapped, REGION, REGION_LOCKS, STRIPES, units};
 use crate::arch::thread_address;
@@ -295,17 +295,6 @@ impl Image {
         // SAFETY: the place is mapped, and nobody uses it before the bits of its units are set.
         let done = unsafe { mapped.fetch(at, len, self.address(range.start)) };
         done.map_err(|_| io::Error::from(Errno::IO))
-    }
-
-    /// Reads a range of the disk to memory of this process, and writes that to its place.
-    fn fetch_by_buffer(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
-        let direct = disk.direct.ok_or(Errno::AGAIN)?;
-        self.fetch_by_memory((direct, disk.back), range, |bytes| {
-            match pwrite(&self.file, bytes, range.start)? {
-                done if done == bytes.len() => Ok(()),
-                _ => Err(Errno::AGAIN.into()),
-            }
-        })
     }
 
     /// Reads a range of the disk to its place, past the page cache if that can be.
