@@ -226,7 +226,7 @@ impl Volume {
     }
 
     /// Labels name what is missing before anything is stored.
-    pub(crate) fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
+    fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         match self.access() {
             Access::ReadWrite => mirror.settle().map_err(failed),
@@ -348,7 +348,7 @@ impl Volume {
         Ok((mirror, self.table_of(mirror)?))
     }
 
-    pub(crate) fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
+    fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
         let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
         let table = newest_of(self.uuid(), devices);
         table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))

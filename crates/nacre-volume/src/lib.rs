@@ -58,7 +58,6 @@ pub use nacre_media::{
 };
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use presence::Presence;
-pub use replace::Replaced;
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
 pub use stay::Stay;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Access, Caching, CreateOptions, LegState, Replaced, Volume, VolumeError};
+use nacre_volume::{Access, Caching, CreateOptions, LegState, Volume, VolumeError};
 
 const MIB: u64 = 1 << 20;
 const PLACE: VolumeOffset = VolumeOffset(3 << 20);
@@ -120,7 +120,7 @@ fn one_that_is_there_stays_current_until_the_new_one_is() {
             replace(&volume, &pool, old, "c");
             assert_eq!(pool.states(old), [Current, Current, Rebuilding]);
             let nothing = volume.let_replaced_go().unwrap();
-            assert_eq!(nothing, Replaced::default());
+            assert_eq!(nothing, Vec::<PathBuf>::new());
             let mut next = 2;
             let whole = volume.rebuild_copies(|_| {
                 pool.put(&volume, next);
@@ -130,7 +130,7 @@ fn one_that_is_there_stays_current_until_the_new_one_is() {
             assert_eq!(whole.unwrap(), 1);
             assert_eq!(pool.states("c"), [Current; 3]);
             let done = volume.let_replaced_go().unwrap();
-            assert_eq!(done.gone, [pool.path(old)]);
+            assert_eq!(done, [pool.path(old)]);
             assert!(pool.is_no_member(old));
             assert_eq!(pool.states("c"), [Current; 2]);
             pool.put(&volume, 200);
@@ -169,7 +169,7 @@ fn another_process_goes_over_to_the_new_one() {
         replace(&one, &pool, "a", "c");
         assert_eq!(rebuild(&one), 1);
         pool.put(&other, 5);
-        assert_eq!(one.let_replaced_go().unwrap().gone, [pool.path("a")]);
+        assert_eq!(one.let_replaced_go().unwrap(), [pool.path("a")]);
         pool.put(&other, 6);
         other.check_copies().unwrap();
         assert_eq!(byte(&other), 6);
@@ -203,7 +203,7 @@ fn killed_anywhere_it_goes_on() {
         let volume = pool.open("c");
         pool.put(&volume, 2);
         let before = fs::read(pool.path("b")).unwrap();
-        assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("b")]);
+        assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
         pool.put(&volume, 3);
         drop(volume);
         // Before its label was erased.
@@ -233,7 +233,7 @@ fn one_that_died_on_its_way_in_comes_again_without_force() {
         assert_eq!(volume.copies().unwrap().len(), 2);
         replace(&volume, &pool, "b", "c");
         assert_eq!(rebuild(&volume), 1);
-        assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("b")]);
+        assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
         // One that is current may not.
         fs::copy(pool.path("c"), pool.path("e")).unwrap();
         let refused = volume.add_copy(&pool.path("e"), None, false);
@@ -261,7 +261,7 @@ fn copies_become_as_many_as_four_and_each_can_be_replaced_then() {
         for (old, new) in [("a", "e"), ("c", "f"), ("e", "g")] {
             replace(&volume, &pool, old, new);
             assert_eq!(rebuild(&volume), 1);
-            assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path(old)]);
+            assert_eq!(volume.let_replaced_go().unwrap(), [pool.path(old)]);
             assert_eq!(pool.states(new), [LegState::Current; 4]);
         }
         pool.put(&volume, 9);
@@ -284,11 +284,11 @@ fn if_the_new_one_fails_the_old_one_stays() {
         let volume = pool.open("a");
         pool.put(&volume, 4);
         assert_eq!(rebuild(&volume), 0);
-        assert_eq!(volume.let_replaced_go().unwrap(), Replaced::default());
+        assert_eq!(volume.let_replaced_go().unwrap(), Vec::<PathBuf>::new());
         // Another one for it takes its task over.
         replace(&volume, &pool, "c", "d");
         assert_eq!(rebuild(&volume), 1);
-        assert_eq!(volume.let_replaced_go().unwrap().gone, [pool.path("b")]);
+        assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
         drop(volume);
         pool.remove("a");
         assert_eq!(byte(&pool.open("d")), 4, "{kind:?}");

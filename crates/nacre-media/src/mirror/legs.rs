@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nacre_types::site;
 
-use super::shared::{Count, Shared, regions};
+use super::shared::{Count, Shared};
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
 use crate::device::Device;
@@ -121,25 +121,6 @@ impl Mirror {
             shared.move_seal_epoch();
             shared.count(Count::Lost, 1);
         }
-    }
-
-    /// A leg that holds all the others hold leaves the pool, once `tell` has said so to the labels.
-    /// `false`: programs have mapped what they read of it, so it stays, and nobody is told.
-    ///
-    /// No store is half done when another leg is read from then on. (M2)
-    pub fn let_go<E>(&self, slot: usize, tell: impl FnOnce() -> Result<(), E>) -> Result<bool, E> {
-        let shared = self.shared();
-        // Whoever maps says so first, under this lock, and then sees which leg is read.
-        let _changing = shared.lock_bits();
-        let is_mapped = || regions(self.window.clone()).any(|region| shared.mapped.has(region));
-        if self.states().read_slot() == slot && is_mapped() {
-            return Ok(false);
-        }
-        tell()?;
-        let go = |states: States| Some(states.losing(slot, LegState::Failed)?.forgetting(slot));
-        shared.while_nobody_stores(|at, len| self.finish(at, len), || shared.change(go));
-        shared.move_seal_epoch();
-        Ok(true)
     }
 
     /// Drops legs that have failed, and tells the labels.

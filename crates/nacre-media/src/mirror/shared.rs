@@ -258,17 +258,6 @@ impl Shared {
         }
     }
 
-    /// Does something while no store is half done; `finish` gets what dead processes were at.
-    pub fn while_nobody_stores<T>(&self, finish: impl Fn(u64, u64), work: impl FnOnce() -> T) -> T {
-        let left = |stripe: &Stripe| finish(stripe.at.load(Acquire), stripe.len.load(Acquire));
-        let stripes = self.head().stripes.iter();
-        // Whoever stores holds one of them at a time.
-        let _all: Vec<Held<'_>> = stripes
-            .map(|stripe| stripe.lock.lock_after(|| left(stripe)))
-            .collect();
-        work()
-    }
-
     /// Whose turn it is to scrub.
     pub fn scrub_turn(&self) -> &ScrubTurn {
         &self.head().scrub_turn

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
 use indicatif::ProgressBar;
-use nacre_volume::{Access, CopyInfo, LegState, Replaced, Volume};
+use nacre_volume::{Access, CopyInfo, LegState, Volume};
 use serde::Serialize;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -37,8 +37,6 @@ struct Rebuilt {
     degraded: usize,
     /// Devices for which others have come: they are no devices of the pool any more.
     removed: Vec<PathBuf>,
-    /// As these, but programs have mapped files of them; they are devices of the pool still.
-    mapped: Vec<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -89,22 +87,20 @@ pub fn rebuild(pool: &Path, volume: &Volume, json: bool) -> Result<ExitCode> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    let Replaced { gone, mapped } = volume.let_replaced_go()?;
+    let removed = volume.let_replaced_go()?;
     let copies = volume.copies()?;
     let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
     let report = Rebuilt {
         rebuilt,
         bytes,
         degraded: degraded.count(),
-        removed: gone,
-        mapped,
+        removed,
     };
     match json {
         true => output::json(&report)?,
         false => output::write(describe(&report).as_bytes())?,
     }
-    let is_done = report.degraded == 0 && report.mapped.is_empty();
-    Ok(ExitCode::from(u8::from(!is_done)))
+    Ok(ExitCode::from(u8::from(report.degraded > 0)))
 }
 
 fn describe(report: &Rebuilt) -> String {
@@ -119,14 +115,6 @@ fn describe(report: &Rebuilt) -> String {
     );
     for path in &report.removed {
         let _ = writeln!(text, "{}: removed", path.display());
-    }
-    for path in &report.mapped {
-        let _ = writeln!(
-            text,
-            "{}: stays, as programs have mapped files of it: call nacre device rebuild when they \
-             have ended",
-            path.display()
-        );
     }
     text
 }
