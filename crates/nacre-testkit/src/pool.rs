@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
 use nacre_types::{Clock, Uuid};
-use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, LegState, Volume};
 use tempfile::TempDir;
 
 /// Takes devices that hold nothing.
@@ -151,6 +151,13 @@ impl Devices {
         volume.make_image(memory_file()).expect("an image");
         volume
     }
+}
+
+/// What the label of a device says of each copy.
+pub fn states_of_copies(device: &Path) -> Vec<LegState> {
+    let label = Volume::inspect(device).expect("a label");
+    let states = label.devices.iter().map(|entry| entry.state);
+    states.collect::<Option<_>>().expect("copies")
 }
 
 /// An empty file in memory without a name.

@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nacre_testkit::pool::{CAREFUL, Devices, commit_image as commit, memory_file};
+use nacre_testkit::pool::{
+    CAREFUL, Devices, commit_image as commit, memory_file, states_of_copies,
+};
 use nacre_types::{BLOCK_SIZE, StoreKind, VolumeOffset};
 use nacre_volume::{
     Access, Caching, Common, CreateOptions, DeviceSpec, LegState, Stripe, Volume, VolumeError,
@@ -46,8 +48,7 @@ impl Pool {
     }
 
     fn states(&self, name: &str) -> Vec<LegState> {
-        let label = Volume::inspect(&self.path(name)).unwrap();
-        label.devices.iter().map(|it| it.state.unwrap()).collect()
+        states_of_copies(&self.path(name))
     }
 
     fn take_away(&self, name: &str) {

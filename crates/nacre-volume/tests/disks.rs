@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
+use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file, states_of_copies};
 use nacre_types::{StoreKind, VolumeOffset};
 use nacre_volume::{Access, Caching, CreateOptions, LegState, Volume, VolumeError};
 
@@ -55,8 +55,7 @@ impl Pool {
 
     /// What the label of a disk says.
     fn states(&self, name: &str) -> Vec<LegState> {
-        let label = Volume::inspect(&self.path(name)).unwrap();
-        label.devices.iter().map(|it| it.state.unwrap()).collect()
+        states_of_copies(&self.path(name))
     }
 
     fn put_back(&self, name: &str, bytes: &[u8]) {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use nacre_fs::{AllocateMode, Fs, FsError, InodeRef, NewMode, WriteAt, XattrFlags};
 use nacre_store::check::check;
 use nacre_store::{Store, WriteMode};
-use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles, assert_sound};
+use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles, assert_sound, states_of_copies};
 use nacre_types::{FileOffset, ObjectId};
 use nacre_volume::{Access, Caching, Common, LegState, Volume};
 
@@ -45,8 +45,7 @@ impl Pool {
     }
 
     fn states(&self, name: &str) -> Vec<LegState> {
-        let label = Volume::inspect(&self.0.file(name)).unwrap();
-        label.devices.iter().map(|it| it.state.unwrap()).collect()
+        states_of_copies(&self.0.file(name))
     }
 }
 
@@ -114,17 +113,20 @@ fn told(fs: &Fs) -> HashMap<ObjectId, Vec<Range<u64>>> {
     told
 }
 
-#[test]
-fn names_and_precious_files_survive_either_disk_and_the_rest_is_told() {
-    let pool = Pool::new();
+/// With files that lie on either disk, and precious ones.
+fn filled(pool: &Pool) -> (Fs, InodeRef, InodeRef) {
     let fs = pool.open("a");
-    let (plain, precious) = (
-        dir(&fs, fs.root(), "plain"),
-        dir(&fs, fs.root(), "precious"),
-    );
+    let [plain, precious] = ["plain", "precious"].map(|name| dir(&fs, fs.root(), name));
     set(&fs, precious, b"2").unwrap();
     fill(&fs, plain, 0..20);
     fill(&fs, precious, 20..28);
+    (fs, plain, precious)
+}
+
+#[test]
+fn names_and_precious_files_survive_either_disk_and_the_rest_is_told() {
+    let pool = Pool::new();
+    let (fs, ..) = filled(&pool);
     assert!(told(&fs).is_empty());
     close(fs);
     for (away, other) in [("a", "b"), ("b", "a")] {
@@ -391,14 +393,7 @@ fn contents_that_are_shared_are_not_moved_behind_their_other_owners() {
 #[test]
 fn a_disk_that_is_lost_while_it_is_used_takes_only_what_it_alone_held() {
     let pool = Pool::new();
-    let fs = pool.open("a");
-    let (plain, precious) = (
-        dir(&fs, fs.root(), "plain"),
-        dir(&fs, fs.root(), "precious"),
-    );
-    set(&fs, precious, b"2").unwrap();
-    fill(&fs, plain, 0..20);
-    fill(&fs, precious, 20..28);
+    let (fs, plain, precious) = filled(&pool);
     fs.store().commit_now().unwrap();
     fs.store().volume().checkpoint().unwrap();
     fs.store().volume().drop_memory();
