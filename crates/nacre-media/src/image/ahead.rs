@@ -133,9 +133,9 @@ impl Drop for Fetched {
 }
 
 impl Image {
-    /// Reads a range of the disk to memory that is kept, and writes that to its place. So the kernel
-    /// need not clear fresh memory before: a quarter of the processor's time for much at once
-    /// (D69). The holder of the lock of its region calls it.
+    /// Reads a range of the disk to memory that is kept, and writes that to its place. So the
+    /// kernel need not clear fresh memory before: a quarter of the processor's time for much at
+    /// once (D69). The holder of the lock of its region calls it.
     pub(super) fn fetch_by_buffer(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
         let direct = (disk.direct.ok_or(Errno::AGAIN)?, disk.back);
         // Not waited for: it may have been held when this process was forked.
