@@ -68,16 +68,10 @@ part_judge() {
     done
 }
 
-# All processes that carry a word in their environment.
-carrying() {
-    local entry
-    for entry in /proc/[0-9]*; do
-        if grep -qzxF "$1" "$entry/environ" 2>/dev/null; then echo "${entry#/proc/}"; fi
-    done
-}
-
+# Each job is a process group of its own (`set -m`), so a kill leaves none of its programs behind.
 main() {
-    local round me pid
+    local round me jobs
+    set -m
     part survivor >"$SCRATCH/survivor.log" 2>&1 &
     local survivor=$!
     for ((round = 1; round <= ROUNDS; round++)); do
@@ -87,12 +81,9 @@ main() {
         for me in w1 w2 w3; do wait_for 20 "worker $me" test -s "$SCRATCH/done-$me"; done
         wait_for 20 "the writer" test -s "$SCRATCH/written"
         sleep "0.$((RANDOM % 9))"
-        for me in w1 w2 w3 w4; do
-            for pid in $(carrying "WORKER=$me"); do
-                kill -KILL "$pid" 2>/dev/null || true
-            done
-        done
-        wait $(jobs -p | grep -vx $survivor) 2>/dev/null || true
+        jobs=$(jobs -p | grep -vx $survivor)
+        for me in $jobs; do kill -KILL -- "-$me"; done
+        wait $jobs 2>/dev/null || true
         kill -0 $survivor || fail "the survivor died: $(cat "$SCRATCH/survivor.log")"
         part judge
     done
