@@ -105,11 +105,18 @@ quiet() {
     "$@" >/dev/null 2>&1
 }
 
+# Runs its arguments, which can make no code writable then, as units of Ceph have it
+# (MemoryDenyWriteExecute). Kernels before 6.3 do not know that.
+AS_IN_A_UNIT='import ctypes, os, sys
+ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
+os.execvp(sys.argv[1], sys.argv[1:])'
+
 # osd ID ARGUMENTS: the unmodified program, with the store.
 osd() {
     local id=$1
     shift
-    ceph_run env LD_PRELOAD="$PLUGIN" ceph-osd -i "$id" "$@" 2>>"$WORK/log/start.log"
+    ceph_run python3 -c "$AS_IN_A_UNIT" env LD_PRELOAD="$PLUGIN" ceph-osd -i "$id" "$@" \
+        2>>"$WORK/log/start.log"
 }
 
 # make_osd ID: on a pool that `nacre` makes; with COUNTED, what is stored there is counted.

@@ -35,19 +35,29 @@ long() {
 
 # Each of the programs, with its own pools; what fails is named in the end.
 long_rados() {
-    local name log failed=()
+    local name log result failed=()
     for name in ${RADOS:-"${RADOS_TESTS[@]}"}; do
-        log=$WORK/rados-$name.log
-        if ceph_run timeout 900 "ceph_test_rados_api_$name" >"$log" 2>&1; then
-            printf '%-20s %s\n' "$name" "$(grep -E '^\[  PASSED  \]' "$log" || echo 'no test ran')"
-        else
-            printf '%-20s FAILED\n' "$name"
-            grep -E '^\[  FAILED  \]|Failure|^\[  PASSED  \]' "$log" | sort -u | head -n 30
-            failed+=("$name")
+        log=$WORK/rados-$name.log result=0
+        ceph_run timeout "${RADOS_SECONDS:-900}" "ceph_test_rados_api_$name" >"$log" 2>&1 || result=$?
+        if ((result == 0)) && grep -E '^\[  PASSED  \] [1-9]' "$log" >"$WORK/passed"; then
+            printf '%-20s %s\n' "$name" "$(<"$WORK/passed")"
+            continue
         fi
-        grep -qE '^\[  PASSED  \] [1-9]' "$log" || failed+=("$name")
+        failed+=("$name")
+        printf '%-20s FAILED (%s)\n' "$name" "$(reason $result)"
+        # What had come last, if no test says that it failed.
+        { grep -E '^\[  FAILED  \]|Failure|^\[  PASSED  \]' "$log" || tail -n 3 "$log"; } |
+            sort -u | head -n 30
     done
     ((${#failed[@]} == 0)) || die "these failed: ${failed[*]}"
+}
+
+reason() {
+    case $1 in
+        0) echo 'no test ran' ;;
+        124) echo "not over in ${RADOS_SECONDS:-900} s" ;;
+        *) echo "it ended with $1" ;;
+    esac
 }
 
 long_bench() {
