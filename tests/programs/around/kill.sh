@@ -64,7 +64,7 @@ part_judge() {
         for f in "$me"/file-*; do
             [[ $(stat -c %s "$f") -gt 2000 ]] || fail "$f is torn: $(stat -c %s "$f") bytes"
         done
-        rm -rf "$me" "journal-$me"
+        rm -rf "$me" "journal-$me" || fail "rm leaves $(find "$me" -ls 2>&1; rm -rf "$me" && echo 'until it is run again')"
     done
 }
 
