@@ -23,7 +23,9 @@ const HOME_MAX: u64 = 1 << 20;
 /// From so many bytes on records that go home are read in pieces.
 const HOME_WINDOW: u64 = 4 << 20;
 /// So many times records go home while the journal fills, at least.
-const BATCHES: u64 = 16;
+const BATCHES: u64 = 2;
+/// From this part on of what goes home at the latest, records go home beside the next one.
+const BESIDE: u64 = 32;
 
 /// Bytes and the place on the disk where they belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -247,7 +249,10 @@ impl<D: Disk> Journal<D> {
 
     /// Writes a version: after a crash all of it is there or nothing. Durable on return. A home
     /// place in the journal is a bug of the caller and panics.
-    pub fn append(&mut self, draft: &mut Draft) -> Result<(), JournalError> {
+    ///
+    /// Where writes gather, records before it go home while it is on its way: the caller has noted
+    /// the [position](Journal::position) behind them, or lets whoever comes next look on the disk.
+    pub fn append(&mut self, draft: &mut Draft, recall: Recall<'_>) -> Result<(), JournalError> {
         let outside = draft.homes().iter().all(|home| self.is_outside(home));
         assert!(outside, "a home place in the journal");
         let needed = draft.needed();
@@ -260,14 +265,29 @@ impl<D: Disk> Journal<D> {
         }
         let (record, crc) = draft.seal(self.next, self.pool, self.disk.grain());
         self.guarded(|journal| {
-            journal
-                .disk
-                .write_through(journal.at + journal.end, record)?;
+            journal.write_record(record, recall)?;
             journal.end += needed;
             journal.next = journal.next.wrapping_add(1);
             journal.past = crc;
             Ok(())
         })
+    }
+
+    /// Writes a record. Some of those before it go home meanwhile (J3), so that who waits for the
+    /// disk does not wait for that, too.
+    fn write_record(&mut self, record: &[u8], recall: Recall<'_>) -> Result<(), JournalError> {
+        let (place, from) = (self.at + self.end, self.away_from());
+        let enough = self.disk.gathers().map(|all| all / BESIDE);
+        let Some(enough) = enough.filter(|&enough| self.end - from.place > enough) else {
+            return Ok(self.disk.write_through(place, record)?);
+        };
+        let mut home = Ok((self.home, 0));
+        let mut meanwhile = || home = self.write_home(from, 2 * enough, recall);
+        self.disk
+            .write_through_beside(place, record, &mut meanwhile)?;
+        // What could not go home stays in the journal.
+        self.home = home.map_or(self.home, |(next, _)| next);
+        Ok(())
     }
 
     /// Writes records home that are not there yet, if that gathers in memory and there are enough
