@@ -24,8 +24,6 @@ const HOME_MAX: u64 = 1 << 20;
 const HOME_WINDOW: u64 = 4 << 20;
 /// So many times records go home while the journal fills, at least.
 const BATCHES: u64 = 2;
-/// From this part on of what goes home at the latest, records go home beside the next one.
-const BESIDE: u64 = 32;
 
 /// Bytes and the place on the disk where they belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -277,17 +275,26 @@ impl<D: Disk> Journal<D> {
     /// disk does not wait for that, too.
     fn write_record(&mut self, record: &[u8], recall: Recall<'_>) -> Result<(), JournalError> {
         let (place, from) = (self.at + self.end, self.away_from());
-        let enough = self.disk.gathers().map(|all| all / BESIDE);
-        let Some(enough) = enough.filter(|&enough| self.end - from.place > enough) else {
+        let enough = self.disk.gathers_beside();
+        let Some(enough) = enough.filter(|&enough| self.end - from.place >= enough) else {
             return Ok(self.disk.write_through(place, record)?);
         };
-        let mut home = Ok((self.home, 0));
-        let mut meanwhile = || home = self.write_home(from, 2 * enough, recall);
+        let mut home = Ok(self.home);
+        let mut meanwhile = || home = self.write_some_home(2 * enough, recall);
         self.disk
             .write_through_beside(place, record, &mut meanwhile)?;
         // What could not go home stays in the journal.
-        self.home = home.map_or(self.home, |(next, _)| next);
+        self.home = home.unwrap_or(self.home);
         Ok(())
+    }
+
+    /// As `write_home`, from the first record that is not home, until what was read is forgotten.
+    fn write_some_home(&self, most: u64, recall: Recall<'_>) -> Result<At, JournalError> {
+        let from = self.away_from();
+        let (next, _) = self.write_home(from, most, recall)?;
+        self.disk
+            .forget(self.at + from.place, self.len - from.place);
+        Ok(next)
     }
 
     /// Writes records home that are not there yet, if that gathers in memory and there are enough
@@ -305,9 +312,7 @@ impl<D: Disk> Journal<D> {
         let batch = enough.min(room / BATCHES).max(grown);
         if self.end - from.place >= batch {
             // More than comes, where somebody died and did not say how far he was.
-            (self.home, _) = self.write_home(from, 2 * batch, recall)?;
-            let read = from.place;
-            self.disk.forget(self.at + read, self.len - read);
+            self.home = self.write_some_home(2 * batch, recall)?;
         }
         let filled = self.end - RECORDS_AT;
         for range in passes::begun((filled - grown, filled), room, self.at) {

@@ -35,25 +35,31 @@ struct Kind {
     grain: u64,
     /// As [`Disk::gathers`] says.
     gathers: Option<u64>,
+    /// As [`Disk::gathers_beside`] says.
+    beside: Option<u64>,
 }
 
 const KINDS: [Kind; 4] = [
     Kind {
         grain: 4096,
         gathers: None,
+        beside: None,
     },
     Kind {
         grain: 64,
         gathers: None,
+        beside: None,
     },
     Kind {
         grain: 4096,
         gathers: Some(1),
+        beside: None,
     },
     // Records go home beside the next one.
     Kind {
         grain: 4096,
         gathers: Some(64 << 10),
+        beside: Some(1),
     },
 ];
 
@@ -147,6 +153,10 @@ impl Disk for &Model {
 
     fn gathers(&self) -> Option<u64> {
         self.0.borrow().kind.gathers
+    }
+
+    fn gathers_beside(&self) -> Option<u64> {
+        self.0.borrow().kind.beside
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {

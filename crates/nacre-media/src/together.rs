@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::aio::{Context, MOST, Request};
+use crate::guest::may_share_memory;
 
 /// A call that may take long.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,12 @@ pub fn together(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
 }
 
 /// Does `meanwhile` while a call is under way. Answers as [`together`] does.
+///
+/// A process that is killed meanwhile is taken for dead when the kernel has ended it, and that waits
+/// for calls of its memory. So whoever goes on in its place never meets the call. If children are
+/// in its memory the kernel does not wait, and the call is left to the caller.
 pub fn beside(call: &FileCall<'_>, meanwhile: &mut dyn FnMut()) -> Option<Result<usize, Errno>> {
-    let mut context = CONTEXT.try_lock().ok();
+    let mut context = CONTEXT.try_lock().ok().filter(|_| !may_share_memory());
     let begin = |context: &mut Context| {
         // SAFETY: the file and the buffer are the caller's, who waits here. Should `meanwhile`
         // panic, the kernel reads bytes that nobody needs any more.

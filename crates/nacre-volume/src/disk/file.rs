@@ -19,6 +19,12 @@ const HOME_BATCH: u64 = if cfg!(feature = "explore") {
 } else {
     2 << 20
 };
+/// So many are enough to go home beside the next one: 16 pages take half of what a record takes.
+const HOME_BESIDE: u64 = if cfg!(feature = "explore") {
+    1
+} else {
+    64 << 10
+};
 /// `O_DSYNC`: the size of a device does not change, so its times are all that `O_SYNC` adds, at the
 /// price of a commit of its file system. (What rustix 1.1 calls so is `O_SYNC` on Linux.)
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10_000);
@@ -194,6 +200,10 @@ impl Disk for FileDisk {
 
     fn gathers(&self) -> Option<u64> {
         Some(HOME_BATCH)
+    }
+
+    fn gathers_beside(&self) -> Option<u64> {
+        Some(HOME_BESIDE)
     }
 
     fn expect(&self, range: Range<u64>) {

@@ -222,6 +222,10 @@ impl Disk for &DeviceDisk {
         self.way().gathers()
     }
 
+    fn gathers_beside(&self) -> Option<u64> {
+        self.way().gathers_beside()
+    }
+
     fn expect(&self, range: Range<u64>) {
         self.way().expect(range);
     }
