@@ -487,12 +487,13 @@ impl Volume {
     ) -> Result<At, JournalError> {
         let mut journal = self.resume(cache, image, home)?;
         let before = journal.room();
+        let recall = |place, to: &mut [u8]| cache.recall(image, place, to);
         begin_step(image);
-        match journal.append(draft) {
+        match journal.append(draft, &recall) {
             Err(JournalError::Full) => {
                 bring_home(&mut journal, image)?;
                 begin_step(image);
-                journal.append(draft)?;
+                journal.append(draft, &recall)?;
             }
             other => other?,
         }
@@ -506,7 +507,7 @@ impl Volume {
         let now = now.map_or(0, |now| now.as_secs());
         image.word(ImageWord::Time, 0).store(now, SeqCst);
         // The record is durable, whatever becomes of this: else a checkpoint does it.
-        let _ = journal.bring_home(draft.needed(), &|place, to| cache.recall(image, place, to));
+        let _ = journal.bring_home(draft.needed(), &recall);
         Ok(journal.position().home)
     }
 
