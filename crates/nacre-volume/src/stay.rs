@@ -21,9 +21,9 @@ impl Stay {
     }
 }
 
-/// Where the pool's header lies, once the first device is gone.
+/// Where something lies that was on the first device, once that is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct HeaderPlace {
+pub(crate) struct OnDevice {
     /// Place of the device in the table.
     pub device: usize,
     /// Bytes from the start of its data.
