@@ -328,6 +328,10 @@ impl Store {
             // The volume keeps others out until the labels are written.
             let alone = self.abandon();
             give_all_to_disk(&alone)?;
+            // No record may name a place of the device.
+            if !alone.is_clean() {
+                return Err(StoreError::InUse);
+            }
             Volume::remove_leaving(member, room)?;
         }
         Ok((moved, left))

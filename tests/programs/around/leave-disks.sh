@@ -13,10 +13,10 @@ cut_while_it_leaves() {
     filled 64K
     local stays=$c uuid round=0 one pid
     uuid=$(uuid_of "$c")
-    until ((round++ > 25)) || is_gone "$stays" "${1##*/}"; do
+    until ((round++ > 8)) || is_gone "$stays" "${1##*/}"; do
         "$NACRE" device remove "$stays" "$1" >/dev/null 2>&1 &
         pid=$!
-        sleep "0.$((round * 7 % 40 + 10))"
+        sleep "$((round % 3)).$((round * 37 % 90 + 10))"
         # Nobody writes while the disks are copied.
         kill -STOP $pid 2>/dev/null || true
         for one in "$a" "$b" "$c"; do cp "$one" "$one.cut"; done
