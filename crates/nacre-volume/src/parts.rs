@@ -12,7 +12,6 @@ use crate::label::Gone;
 use crate::layout::DATA_START;
 use crate::placement::{Arrangement, Stripe};
 use crate::segment::{Closed, Role, Span, spans};
-use crate::stay::Stay;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
 impl Volume {
@@ -63,7 +62,7 @@ impl Volume {
             identity: Some(disk.device.identity()),
             size: disk.device.len(),
             granularity: disk.granularity,
-            is_leaving: disk.stay == Stay::Leaves,
+            is_leaving: disk.leaves,
             range: VolumeOffset(disk.range.start)..VolumeOffset(disk.range.end),
             ..self.head.info_of(&self.head.media, disk.uuid)
         };
@@ -76,6 +75,8 @@ fn cache_of(parts: &[Part], spans: &[Span], gone: &Gone) -> Result<Cache, Volume
     let first = parts.first().ok_or(VolumeError::NoDevices)?;
     let data = spans.last().map_or(0, |last| last.end);
     let writable = first.device.access() == Access::ReadWrite;
-    let disk = PartsDisk::new(parts, spans, gone, writable);
+    let held = |part: &Part| (part.uuid, Arc::clone(&part.device), part.granularity);
+    let held = parts.iter().map(held);
+    let disk = PartsDisk::new(held, (spans, gone), first.journal, writable);
     Ok(Cache::of_parts(&first.device, disk, data, first.wish()))
 }

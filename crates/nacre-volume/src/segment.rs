@@ -14,6 +14,7 @@ use crate::error::VolumeError;
 use crate::label::Gone;
 use crate::layout::DATA_START;
 use crate::stay::Stay;
+pub(crate) use crate::stay::{Role, Span};
 
 /// The part of the volume that one device holds.
 #[derive(Debug)]
@@ -73,22 +74,6 @@ impl Part {
     }
 }
 
-/// What a segment is to the volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    Device(Stay),
-    /// A block of this device, counted without those that are gone, in which the header lies.
-    Header(usize),
-    /// Nothing: a device that is gone was here.
-    Gap,
-}
-
-impl Role {
-    pub(crate) fn is_device(self) -> bool {
-        matches!(self, Role::Device(_))
-    }
-}
-
 /// Which units of a volume nobody gets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Closed {
@@ -128,14 +113,6 @@ impl Closed {
             leaving: all.map(|(first, last)| units(first.start)..units(last.end)),
         }
     }
-}
-
-/// A piece of the volume, and what it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub start: u64,
-    pub end: u64,
-    pub role: Role,
 }
 
 /// What comes next in the volume.

@@ -13,7 +13,7 @@ use crate::store::Store;
 
 /// Where units are reserved.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ReservePlace {
     Front,
     /// On devices behind, where nobody stores: who writes there gets units in front.
     Behind,
@@ -143,8 +143,8 @@ impl Change<'_> {
         }
     }
 
-    fn take_reserved(&self, place: Place, want: u64) -> Result<(Run, MapWord)> {
-        if place == Place::Front {
+    fn take_reserved(&self, place: ReservePlace, want: u64) -> Result<(Run, MapWord)> {
+        if place == ReservePlace::Front {
             let units = self.take(want)?;
             return Ok((units, MapWord::unwritten(units.start)));
         }
@@ -154,7 +154,7 @@ impl Change<'_> {
     }
 
     /// Refuses a reservation that cannot succeed before it takes what is left.
-    fn expect_room(&self, first: u64, last: u64) -> Result<Place> {
+    fn expect_room(&self, first: u64, last: u64) -> Result<ReservePlace> {
         let alloc = self.file.store.allocator();
         let mut page = first;
         let mut wanted = 0;
@@ -165,17 +165,17 @@ impl Change<'_> {
         }
         if alloc.common() > 0 {
             let free = alloc.count_free_for(self.file.is_kept());
-            let has_room = (wanted <= free).then_some(Place::Front);
+            let has_room = (wanted <= free).then_some(ReservePlace::Front);
             return has_room.ok_or(StoreError::NoSpace);
         }
         if wanted <= alloc.free_units() || wanted <= alloc.count_free() {
-            return Ok(Place::Front);
+            return Ok(ReservePlace::Front);
         }
         if wanted <= self.file.store.volume().front_units() && self.make_front(wanted)? {
-            return Ok(Place::Front);
+            return Ok(ReservePlace::Front);
         }
         match wanted <= alloc.free_behind() {
-            true => Ok(Place::Behind),
+            true => Ok(ReservePlace::Behind),
             false => Err(StoreError::NoSpace),
         }
     }

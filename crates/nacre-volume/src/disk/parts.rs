@@ -2,8 +2,9 @@
 //!
 //! It is their data side by side, as in the volume, and behind that the journal, which lies on the
 //! first disk behind its data. Once that one is gone (D85), the pool's header and the journal lie
-//! within the data of others, where nobody else gets anything. What is written goes to the disk that has the place. Only a sync is
-//! of all: what is not home on one of them keeps the journal for all.
+//! within the data of others, where nobody else gets anything. What is written goes to the disk
+//! that has the place. Only a sync is of all: what is not home on one of them keeps the journal for
+//! all.
 
 use std::io;
 use std::ops::Range;
@@ -18,8 +19,7 @@ use super::file::FileDisk;
 use super::one::{One, at_once};
 use crate::label::Gone;
 use crate::layout::DATA_START;
-use crate::segment::{Part, Role, Span};
-use crate::stay::{OnDevice, Stay};
+use crate::stay::{OnDevice, Role, Span, Stay};
 
 /// One of the disks.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct PartDisk {
     pub granularity: Granularity,
     /// Its part of the volume.
     pub range: Range<u64>,
-    pub stay: Stay,
+    pub leaves: bool,
     /// Its place in the table.
     place: usize,
     file: FileDisk,
@@ -66,6 +66,20 @@ pub(crate) struct PartsDisk {
     ends: Vec<u64>,
 }
 
+/// Where the data lies.
+fn stretches(spans: &[Span], gone: &Gone) -> Vec<Stretch> {
+    let mut devices = 0..;
+    let stretch = |span: &Span| {
+        let at = match span.role {
+            Role::Device(_) => devices.next().map(|number| (number, 0)),
+            Role::Header(number) => gone.header.map(|header| (number, header.at)),
+            Role::Gap => None,
+        };
+        at.map(|at| Stretch::of(span.start..span.end, at))
+    };
+    spans.iter().filter_map(stretch).collect()
+}
+
 /// A piece of a range, on the disk that has it.
 struct On<'d> {
     number: usize,
@@ -93,32 +107,29 @@ impl PartDisk {
 }
 
 impl PartsDisk {
-    /// Of these devices, at least one, which are the pieces of a volume. The journal lies behind
-    /// the data of the first one, or where it has moved.
-    pub fn new(parts: &[Part], spans: &[Span], gone: &Gone, writable: bool) -> Self {
-        let (mut stretches, mut devices) = (Vec::new(), 0..);
-        for span in spans {
-            let at = match span.role {
-                Role::Device(_) => devices.next().map(|number| (number, 0)),
-                Role::Header(number) => gone.header.map(|header| (number, header.at)),
-                Role::Gap => None,
-            };
-            stretches.extend(at.map(|at| Stretch::of(span.start..span.end, at)));
-        }
-        let devices = spans.iter().filter(|span| span.role.is_device());
-        let held = parts.iter().zip(gone.others()).zip(devices);
-        let disks = held.map(|((part, place), span)| PartDisk {
-            uuid: part.uuid,
-            file: FileDisk::new(&part.device, writable),
-            device: Arc::clone(&part.device),
-            granularity: part.granularity,
+    /// Of these devices, at least one, which are the pieces of a volume. The journal, of so many
+    /// bytes, lies behind the data of the first one, or where it has moved.
+    pub fn new(
+        devices: impl Iterator<Item = (Uuid, Arc<Device>, Granularity)>,
+        (spans, gone): (&[Span], &Gone),
+        journal: u64,
+        writable: bool,
+    ) -> Self {
+        let device_spans = spans.iter().filter(|span| span.role.is_device());
+        let held = devices.zip(gone.others()).zip(device_spans);
+        let disks = held.map(|(((uuid, device, granularity), place), span)| PartDisk {
+            uuid,
+            file: FileDisk::new(&device, writable),
+            device,
+            granularity,
             range: span.start..span.end,
-            stay: part.stay,
+            leaves: span.role == Role::Device(Stay::Leaves),
             place,
         });
-        let disks = disks.collect();
+        let disks: Vec<PartDisk> = disks.collect();
+        let mut stretches = stretches(spans, gone);
         let end = spans.last().map_or(0, |last| last.end);
-        let (journal, behind_first) = parts.first().map_or((0, 0), |it| (it.journal, it.data));
+        let behind_first = disks.first().map_or(0, |it| it.range.end - it.range.start);
         let moved = |it: OnDevice| (gone.number_of(it.device), it.at);
         let at = gone.journal.map_or((0, behind_first), moved);
         stretches.push(Stretch::of(end..end + journal, at));
