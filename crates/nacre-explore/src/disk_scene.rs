@@ -6,6 +6,8 @@
 mod disk_model;
 #[path = "failing_disk.rs"]
 mod failing_disk;
+#[path = "leaving_disk.rs"]
+mod leaving_disk;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -71,6 +73,8 @@ enum Kind {
     One,
     Twins,
     Parts,
+    /// The same, and one of them leaves.
+    Leaving,
     /// They hold metadata together, and contents each alone (D80).
     Alone,
     /// The same, but all contents are to be on both.
@@ -85,7 +89,7 @@ impl Kind {
 
     /// Whether contents go round both disks.
     fn is_spread(self) -> bool {
-        matches!(self, Kind::Parts | Kind::Alone)
+        matches!(self, Kind::Parts | Kind::Leaving | Kind::Alone)
     }
 }
 
@@ -130,8 +134,9 @@ pub fn run_twins(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<
 }
 
 /// As [`run`], on two disks that hold each a part: a power cut takes from each for itself what it
-/// had not synced.
+/// had not synced. One of them leaves, too.
 pub fn run_parts(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    leaving_disk::run(sabotage, seed, images)?;
     run_on(
         Disks::new(Kind::Parts),
         PART_SEQUENCES,
@@ -214,6 +219,7 @@ impl Disks {
             devices: &NAMES[..count],
             bytes: match kind {
                 Kind::Parts => PART_SIZE,
+                Kind::Leaving => leaving_disk::SIZE,
                 Kind::Alone | Kind::Kept => COMMON_SIZE,
                 Kind::One | Kind::Twins => SIZE,
             },
@@ -428,7 +434,7 @@ impl Disks {
     /// One of two disks, or none.
     fn choose_lost(&self, random: &mut Random) -> Option<usize> {
         match self.kind {
-            Kind::One | Kind::Parts | Kind::Alone => None,
+            Kind::One | Kind::Parts | Kind::Leaving | Kind::Alone => None,
             Kind::Twins | Kind::Kept => {
                 Some(random.below(3) as usize).filter(|&lost| lost < self.bases.len())
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use nacre_types::{
     BLOCK_SIZE, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
-use nacre_volume::Volume;
+use nacre_volume::{Room, Volume};
 
 use crate::balance::RebalanceProgress;
 use crate::block_map::PageRun;
@@ -18,6 +18,7 @@ use crate::data::relocate::Relocation;
 use crate::error::{Result, StoreError};
 use crate::layout::Tree;
 use crate::moving::{Moving, Taken};
+use crate::recovery::image::give_all_to_disk;
 use crate::recovery::scan::{for_each_object, listed_blocks, walk_tree};
 use crate::store::Store;
 use crate::tree::leave::keys_that_lead;
@@ -49,6 +50,13 @@ impl LeftThere {
     /// Whether it is nothing.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            contents: self.contents + other.contents,
+            metadata: self.metadata + other.metadata,
+        }
     }
 }
 
@@ -134,7 +142,7 @@ impl Store {
         let blocks = listed_blocks(self).filter_map(|(_, block)| block.ok());
         let there = blocks.filter(|block| units.contains(&block.0)).count() as u64;
         let header = u64::from(units.start == 0 || there > 0);
-        header * UNITS_PER_BLOCK * UNIT_SIZE
+        (header * UNITS_PER_BLOCK + self.volume.journal_on(units)) * UNIT_SIZE
     }
 
     /// Moves contents off some units while others use the pool. What is mapped, shared or not
@@ -302,15 +310,41 @@ impl Store {
         let Some(units) = self.volume.leaving() else {
             return Ok((0, LeftThere::default()));
         };
-        let moved = self.evacuate(&units)?;
-        let header = self.move_header()?;
-        let left = self.left_on(&units);
+        let journal = self.room_for_journal(&units)?;
+        let mut moved = 0;
+        // Last the device, whose units nobody may get again.
+        for units in journal.iter().chain([&units]) {
+            moved += self.evacuate(units)?;
+        }
+        let room = Room {
+            header: self.move_header()?,
+            journal: journal.as_ref().map(|to| UnitNo(to.start).offset()),
+        };
+        let there = journal.iter().chain([&units]);
+        let left = there.map(|units| self.left_on(units));
+        let left = left.fold(LeftThere::default(), LeftThere::and);
         if left.is_nothing() {
+            self.commit_now()?;
             // The volume keeps others out until the labels are written.
-            let _alone = self.abandon();
-            Volume::remove_leaving(member, header)?;
+            let alone = self.abandon();
+            give_all_to_disk(&alone)?;
+            // No record may name a place of the device.
+            if !alone.is_clean() {
+                return Err(StoreError::InUse);
+            }
+            Volume::remove_leaving(member, room)?;
         }
         Ok((moved, left))
+    }
+
+    /// Units of another device that are to be free for the journal, if the one that leaves has it.
+    fn room_for_journal(&self, leaving: &Range<u64>) -> Result<Option<Range<u64>>> {
+        let units = self.volume.journal_on(leaving);
+        if units == 0 {
+            return Ok(None);
+        }
+        let room = self.volume.room_for_journal(units);
+        room.ok_or(StoreError::NoSpace).map(Some)
     }
 
     /// Copies the pool's header to a block of a device that stays, if it lies on the one that

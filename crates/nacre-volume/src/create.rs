@@ -327,6 +327,7 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             behind: shared.arrangement.behind,
             home: home_of(parts),
             header: shared.gone.header,
+            journal_at: shared.gone.journal,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;

@@ -14,11 +14,11 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::error::VolumeError;
 use crate::layout::{
     BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES,
-    MAX_DEVICES, PARTS, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
-    RawGranularity, RawLabel, VERSION, data_len, second_copy,
+    MAX_DEVICES, PARTS, PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE,
+    RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
-use crate::stay::{HeaderPlace, Stay};
+use crate::stay::{OnDevice, Stay};
 
 /// One device in a pool's table, as a label tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,9 @@ pub struct LabelInfo {
     /// With copies: identity of the first device when the pool was opened whole last.
     pub home: (u64, u64),
     /// Where the pool's header lies, once its first device is gone.
-    pub(crate) header: Option<HeaderPlace>,
+    pub(crate) header: Option<OnDevice>,
+    /// Where the journal of disks that hold each a part lies, once the first one is gone.
+    pub(crate) journal_at: Option<OnDevice>,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -101,6 +103,7 @@ impl LabelInfo {
         Gone {
             entries: entries.map(|(index, it)| (index, it.clone())).collect(),
             header: self.header,
+            journal: self.journal_at,
         }
     }
 
@@ -143,7 +146,21 @@ impl LabelInfo {
 pub(crate) struct Gone {
     /// With their places, which rise.
     pub entries: Vec<(usize, LabelDevice)>,
-    pub header: Option<HeaderPlace>,
+    pub header: Option<OnDevice>,
+    pub journal: Option<OnDevice>,
+}
+
+impl Gone {
+    /// Places in the table of the devices that are there.
+    pub fn others(&self) -> impl Iterator<Item = usize> {
+        let is_gone = |place: &usize| self.entries.iter().any(|(gone, _)| gone == place);
+        (0..MAX_DEVICES).filter(move |place| !is_gone(place))
+    }
+
+    /// The number among the devices that are there of the one with a place in the table.
+    pub fn number_of(&self, place: usize) -> usize {
+        self.others().take_while(|other| *other < place).count()
+    }
 }
 
 /// What stands where a label copy should be.
@@ -192,13 +209,21 @@ fn encode(label: &LabelInfo) -> RawLabel {
         true => DISKS,
         false => 0,
     };
-    let parts = if label.is_parts() { PARTS } else { 0 };
+    let parts = match (label.is_parts(), leaves) {
+        (false, _) => 0,
+        (true, 0) => PARTS,
+        (true, _) => PARTS | PARTS_LEAVE,
+    };
     let common = if label.common > 0 { COMMON } else { 0 };
     raw.common = U64::new(label.common);
     raw.incompatible = U64::new(journal | copies | behind | leaves | disks | parts | common);
     if let Some(header) = label.header {
         raw.header_device = U16::new(header.device as u16);
         raw.header_at = U64::new(header.at);
+    }
+    if let Some(journal) = label.journal_at {
+        raw.journal_device = U16::new(journal.device as u16);
+        raw.journal_at = U64::new(journal.at);
     }
     raw.home = [U64::new(label.home.0), U64::new(label.home.1)];
     raw.pool = label.pool.0;
@@ -314,6 +339,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     let behind = decode_behind(raw)?;
     let leaves = raw.incompatible.get() & LEAVES != 0;
     let header = decode_header(raw, &devices, (index, leaves))?;
+    let journal_at = decode_journal_at(raw, &devices)?;
     let repeats = (1..count).any(|i| {
         devices[..i]
             .iter()
@@ -340,6 +366,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         behind,
         home: (raw.home[0].get(), raw.home[1].get()),
         header,
+        journal_at,
         devices,
     })
 }
@@ -354,9 +381,12 @@ fn decode_journal(raw: &RawLabel) -> Option<u64> {
     };
     let (is_disks, is_parts) = (features & DISKS != 0, features & PARTS != 0);
     let has_parts = len > 0 && !is_copied && raw.devices.get() > 1;
-    let is_plain = features & (BEHIND | LEAVES) == 0;
-    let sound = sound && is_disks == (len > 0 && is_copied);
-    (sound && is_parts == has_parts && (is_plain || !is_parts)).then_some(len)
+    let leaves = is_parts && features & LEAVES != 0;
+    let sound = sound
+        && is_disks == (len > 0 && is_copied)
+        && leaves == (features & PARTS_LEAVE != 0)
+        && !(is_parts && features & BEHIND != 0);
+    (sound && is_parts == has_parts).then_some(len)
 }
 
 /// `None` if the feature and the length contradict each other.
@@ -392,8 +422,8 @@ fn decode_header(
     raw: &RawLabel,
     devices: &[LabelDevice],
     (own, leaves): (usize, bool),
-) -> Option<Option<HeaderPlace>> {
-    let place = HeaderPlace {
+) -> Option<Option<OnDevice>> {
+    let place = OnDevice {
         device: raw.header_device.get().into(),
         at: raw.header_at.get(),
     };
@@ -408,9 +438,28 @@ fn decode_header(
     if devices[0].stay != Stay::Gone || devices[0].state.is_some() {
         return (!is_told).then_some(None);
     }
-    let host = devices.get(place.device)?;
-    let fits = place.at.is_multiple_of(BLOCK_SIZE) && place.at < host.data;
-    (fits && host.stay != Stay::Gone).then_some(Some(place))
+    fits(place, BLOCK_SIZE, devices).then_some(Some(place))
+}
+
+/// `None` if what a label says of a journal that has moved contradicts itself.
+fn decode_journal_at(raw: &RawLabel, devices: &[LabelDevice]) -> Option<Option<OnDevice>> {
+    let place = OnDevice {
+        device: raw.journal_device.get().into(),
+        at: raw.journal_at.get(),
+    };
+    let has_moved = raw.incompatible.get() & PARTS != 0 && devices[0].stay == Stay::Gone;
+    match (has_moved, place.device != 0 || place.at != 0) {
+        (false, is_told) => (!is_told).then_some(None),
+        (true, _) => fits(place, raw.journal.get(), devices).then_some(Some(place)),
+    }
+}
+
+/// Whether so many bytes can lie there.
+fn fits(place: OnDevice, len: u64, devices: &[LabelDevice]) -> bool {
+    let host = devices.get(place.device);
+    let host = host.filter(|host| host.stay != Stay::Gone);
+    let room = host.and_then(|host| host.data.checked_sub(place.at));
+    place.at.is_multiple_of(BLOCK_SIZE) && room.is_some_and(|room| len <= room)
 }
 
 /// Notes which copies go for which others. `None` if that is no copy that is there.
@@ -662,9 +711,11 @@ mod tests {
     use zerocopy::little_endian::{U16, U32, U64};
 
     use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
-    use crate::layout::{BEHIND, COPIES, DISKS, JOURNAL, PARTS, data_len, second_copy};
+    use crate::layout::{
+        BEHIND, COPIES, DISKS, JOURNAL, LEAVES, PARTS, PARTS_LEAVE, data_len, second_copy,
+    };
     use crate::placement::Stripe;
-    use crate::stay::{HeaderPlace, Stay};
+    use crate::stay::{OnDevice, Stay};
 
     fn label() -> LabelInfo {
         let device = |path: &str| LabelDevice {
@@ -692,6 +743,7 @@ mod tests {
             behind: 1,
             home: (0, 0),
             header: None,
+            journal_at: None,
             devices,
         }
     }
@@ -876,7 +928,7 @@ mod tests {
             };
             label.devices[0].stay = Stay::Gone;
             label.devices[2].stay = Stay::Leaves;
-            label.header = Some(HeaderPlace {
+            label.header = Some(OnDevice {
                 device: 1,
                 at: 8 << 20,
             });
@@ -977,6 +1029,34 @@ mod tests {
             },
             |raw| raw.table[0].data = raw.table[1].data,
             |raw| raw.table[1].data = raw.table[0].data,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&parts);
+            change(&mut raw);
+            let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
+    fn parts_that_leave_have_a_feature_and_their_journal_a_place() {
+        let mut parts = label();
+        (parts.journal, parts.behind) = (4 << 20, 0);
+        parts.devices[0].data = data_len((64 << 20) - parts.journal).unwrap();
+        (parts.devices[0].stay, parts.devices[2].stay) = (Stay::Gone, Stay::Leaves);
+        let on = |device, at| Some(OnDevice { device, at });
+        (parts.header, parts.journal_at) = (on(1, 8 << 20), on(2, 52 << 20));
+        let Copy::Good(read) = decode(&bytes(&encode(&parts))) else {
+            panic!("it is refused");
+        };
+        assert_eq!(*read, parts);
+        let changes: [fn(&mut RawLabel); 6] = [
+            |raw| raw.incompatible = U64::new(JOURNAL | PARTS | LEAVES),
+            |raw| raw.incompatible = U64::new(JOURNAL | PARTS | PARTS_LEAVE),
+            |raw| raw.journal_device = U16::new(0),
+            |raw| raw.journal_device = U16::new(3),
+            |raw| raw.journal_at = U64::new(4096),
+            |raw| raw.journal_at = U64::new(60 << 20),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut raw = encode(&parts);

@@ -8,7 +8,7 @@
 //! | 1 MiB..1 MiB + 32 of such a pool on disks | how far the rebuild of this one is |
 //! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file); of disks, of what is at home |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
-//! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB; of disks that each hold a part, on the first |
+//! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB; of disks that each hold a part, on the first, and once that is gone within the data of another one |
 //! | of disks with data of their own: 2 MiB.. | what all hold, then the journal, then what this one holds alone (D80) |
 //! | last 4096 bytes | label, second copy |
 //!
@@ -41,8 +41,11 @@ pub(crate) const DISKS: u64 = 16;
 pub(crate) const PARTS: u64 = 32;
 /// Feature: of several disks each has data of its own besides what all hold (D80).
 pub(crate) const COMMON: u64 = 64;
+/// Feature: of several disks that hold each a part one is leaving, or has left (D85).
+pub(crate) const PARTS_LEAVE: u64 = 128;
 /// All features that this program knows.
-pub(crate) const KNOWN: u64 = JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON;
+pub(crate) const KNOWN: u64 =
+    JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE;
 /// The most devices of a pool with copies, one of them on its way in.
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
@@ -81,7 +84,7 @@ pub(crate) struct RawLabel {
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
     /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`], [`BEHIND`],
-    /// [`LEAVES`], [`DISKS`], [`PARTS`].
+    /// [`LEAVES`], [`DISKS`], [`PARTS`], [`COMMON`], [`PARTS_LEAVE`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,
@@ -115,7 +118,11 @@ pub(crate) struct RawLabel {
     pub header_at: U64,
     /// Bytes of data that all devices hold, if each has data of its own behind; else 0.
     pub common: U64,
-    pub reserved: [u8; 80],
+    /// As `header_device`, of the journal of disks that hold each a part: it lies within data that
+    /// nobody gets.
+    pub journal_device: U16,
+    pub journal_at: U64,
+    pub reserved: [u8; 70],
     /// With copies: identity of the first device in the running system when the pool was opened
     /// whole last. It tells a pool from a copy of its files.
     pub home: [U64; 2],

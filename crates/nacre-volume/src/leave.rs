@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Access, Device, LegState};
-use nacre_types::{UNIT_SHIFT, VolumeOffset};
+use nacre_types::{UNIT_SHIFT, UNITS_PER_BLOCK, VolumeOffset};
 use rustix::fs::FlockOperation;
 
 use crate::create::{Shared, write_labels};
@@ -14,8 +14,8 @@ use crate::label::{self, LabelDevice, LabelInfo};
 use crate::lock::lock_device;
 use crate::member::{Member, Members};
 use crate::segment::Role;
-use crate::stay::{HeaderPlace, Stay};
-use crate::volume::{Part, Segment, Volume};
+use crate::stay::{OnDevice, Stay};
+use crate::volume::{Part, Volume};
 
 /// The place of a device in the table: its path, as it is now or as it was seen last, or its
 /// number.
@@ -29,6 +29,15 @@ fn find(found: &Members, named: &Path) -> Option<usize> {
     let member = found.members.iter().find(is_named);
     let by_number = number.and_then(|number| found.members.get(number));
     member.or(by_number).and_then(|member| member.place)
+}
+
+/// Where the others have room for what was on a device besides data, if that was to move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// The pool's header, of which a copy lies there.
+    pub header: Option<VolumeOffset>,
+    /// The journal: nothing of use lies there.
+    pub journal: Option<VolumeOffset>,
 }
 
 impl Volume {
@@ -86,25 +95,48 @@ impl Volume {
     /// which it may come to lie.
     pub fn header_goes_to(&self) -> Option<Range<u64>> {
         let leaving = self.leaving()?;
-        let is_there = match self.head.role {
-            Role::Header(number) => {
-                let host = self.segments().filter(|it| it.role.is_device()).nth(number);
-                host.is_some_and(|host| host.start >> UNIT_SHIFT == leaving.start)
-            }
-            _ => leaving.start == 0,
+        let host = match (self.parts_on_disks(), self.head.role) {
+            (Some(parts), _) => parts.hosts()?.0.range.start,
+            (None, Role::Header(number)) => self.real_segments().nth(number)?.start,
+            (None, _) => 0,
         };
-        let stays = |it: &&Segment| it.role == Role::Device(Stay::Stays);
-        let host = self.segments().find(stays).filter(|_| is_there)?;
-        Some(host.start >> UNIT_SHIFT..host.end >> UNIT_SHIFT)
+        let is_there = host >> UNIT_SHIFT == leaving.start;
+        self.others().next().filter(|_| is_there)
+    }
+
+    /// How many units the journal takes elsewhere once the device of these units has left; 0: none,
+    /// or it is not there.
+    pub fn journal_on(&self, device: &Range<u64>) -> u64 {
+        let hosts = self.parts_on_disks().and_then(|parts| parts.hosts());
+        let is_there = hosts.is_some_and(|(_, it)| it.range.start >> UNIT_SHIFT == device.start);
+        let len = self.cache.as_ref().filter(|_| is_there).map(|it| it.len);
+        len.map_or(0, |len| len >> UNIT_SHIFT)
+    }
+
+    /// Units that suffice for a journal of so many, on a device that does not leave.
+    pub fn room_for_journal(&self, units: u64) -> Option<Range<u64>> {
+        let to = self.others().max_by_key(|to| to.end - to.start)?;
+        let last = to.end.checked_sub(units).filter(|last| *last >= to.start)?;
+        let starts = (to.start..=last).rev().step_by(UNITS_PER_BLOCK as usize);
+        let mut places = starts.map(|start| start..start + units);
+        let is_free = |place: &Range<u64>| {
+            let mut closed = self.closed.gone.iter();
+            closed.all(|it| it.end <= place.start || place.end <= it.start)
+        };
+        places.find(is_free)
+    }
+
+    /// Units of each device that does not leave.
+    fn others(&self) -> impl Iterator<Item = Range<u64>> {
+        let devices = self.devices().into_iter();
+        let stays = devices.filter(|device| !device.is_leaving);
+        stays.map(|device| device.range.start.unit().0..device.range.end.unit().0)
     }
 
     /// Takes the device that leaves, and on which nothing is any more, out of the pool. The caller
-    /// is alone, and has copied the header there if that was to move. A crash leaves the pool as it
-    /// was or without the device.
-    pub fn remove_leaving(
-        member: &Path,
-        header: Option<VolumeOffset>,
-    ) -> Result<PathBuf, VolumeError> {
+    /// is alone, and has made `room` for what was on it besides. All of the pool is at home, and
+    /// there is no image. A crash leaves the pool as it was or without the device.
+    pub fn remove_leaving(member: &Path, room: Room) -> Result<PathBuf, VolumeError> {
         let found = Members::find(&[member], Access::ReadWrite)?;
         let leaves = |entry: &LabelDevice| entry.stay == Stay::Leaves;
         let index = found.table.devices.iter().position(leaves);
@@ -112,13 +144,18 @@ impl Volume {
         let mut table = found.table.clone();
         table.devices[index].stay = Stay::Gone;
         table.devices[index].path = PathBuf::new();
-        if let Some(at) = header {
-            table.header = Some(place_in(&table, at).ok_or(VolumeError::NoDevices)?);
-        }
+        let place = |at| place_in(&table, at).ok_or(VolumeError::NoDevices);
+        let header = room.header.map(place).transpose()?;
+        let journal = room.journal.map(place).transpose()?;
+        table.header = header.or(table.header);
+        table.journal_at = journal.or(table.journal_at);
         let (leaving, staying): (Vec<Part>, Vec<Part>) = found
             .parts()
             .into_iter()
             .partition(|part| part.stay == Stay::Leaves);
+        if journal.is_some() {
+            Self::make_journal(table.pool, &staying, &table.gone())?;
+        }
         write_next(&table, &staying)?;
         let device = &leaving[0].device;
         label::erase(device, table.devices[index].size)?;
@@ -204,12 +241,12 @@ fn refused(path: &Path, why: &'static str) -> VolumeError {
 }
 
 /// The place of a volume offset as the label tells it.
-fn place_in(table: &LabelInfo, at: VolumeOffset) -> Option<HeaderPlace> {
+fn place_in(table: &LabelInfo, at: VolumeOffset) -> Option<OnDevice> {
     let mut start = 0;
     for (device, entry) in table.devices.iter().enumerate() {
         if at.0 < start + entry.data {
             let at = at.0 - start;
-            return Some(HeaderPlace { device, at });
+            return Some(OnDevice { device, at });
         }
         start += entry.data;
     }
@@ -226,9 +263,6 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
     let table = &found.table;
     let index = find(found, named).ok_or_else(|| refused(pool, NOT_THERE))?;
     let why = match () {
-        _ if table.is_parts() => {
-            "devices behind an image in memory cannot leave yet; make another pool and copy (`nacre cp -r`)"
-        }
         _ if table.common > 0 => HOLDS_A_PART,
         _ if table.behind > 0 => "has a disk behind it; make another pool and copy (`nacre cp -r`)",
         _ if found.members.len() < 2 => {

@@ -48,6 +48,7 @@ pub use create::{Caching, Common, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::{LEAST_ROOM, MAX_DEVICES};
+pub use leave::Room;
 pub use lock::PoolLock;
 pub use nacre_media::fault::install_handler;
 pub use nacre_media::{

@@ -8,9 +8,10 @@ use nacre_types::{DeviceOffset, Uuid, VolumeOffset};
 use crate::cache::Cache;
 use crate::disk::{PartDisk, PartsDisk};
 use crate::error::VolumeError;
+use crate::label::Gone;
 use crate::layout::DATA_START;
 use crate::placement::{Arrangement, Stripe};
-use crate::segment::{Closed, Role};
+use crate::segment::{Closed, Role, Span, spans};
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
 impl Volume {
@@ -24,14 +25,12 @@ impl Volume {
         pool: Uuid,
         stripe: Stripe,
         parts: &[Part],
+        gone: &Gone,
     ) -> Result<Self, VolumeError> {
         let first = parts.first().ok_or(VolumeError::NoDevices)?;
-        let data = parts.iter().map(|part| part.data).sum();
-        let writable = first.device.access() == Access::ReadWrite;
-        let held = |part: &Part| (part.uuid, Arc::clone(&part.device), part.granularity);
-        let held = parts.iter().map(|part| (held(part), part.data));
-        let disk = PartsDisk::new(held, first.journal, writable);
-        let cache = Cache::of_parts(&first.device, disk, data, first.wish());
+        let spans = spans(parts, gone)?;
+        let data = spans.last().map_or(0, |last| last.end);
+        let cache = cache_of(parts, &spans, gone)?;
         let at = DeviceOffset(DATA_START);
         let place = AddressRange::reserve(data)?;
         let segment = Segment {
@@ -47,9 +46,14 @@ impl Volume {
         Self::of(
             vec![segment],
             owned,
-            (arrangement, Closed::default()),
+            (arrangement, Closed::of(&spans, gone, first.journal)),
             Some(cache),
         )
+    }
+
+    /// Makes an empty journal where it is to lie from now on, durably.
+    pub(crate) fn make_journal(pool: Uuid, parts: &[Part], gone: &Gone) -> Result<(), VolumeError> {
+        cache_of(parts, &spans(parts, gone)?, gone)?.format(pool)
     }
 
     pub(crate) fn infos_of_parts(&self, parts: &PartsDisk) -> Vec<DeviceInfo> {
@@ -58,9 +62,21 @@ impl Volume {
             identity: Some(disk.device.identity()),
             size: disk.device.len(),
             granularity: disk.granularity,
+            is_leaving: disk.leaves,
             range: VolumeOffset(disk.range.start)..VolumeOffset(disk.range.end),
             ..self.head.info_of(&self.head.media, disk.uuid)
         };
         parts.disks().iter().map(info).collect()
     }
+}
+
+/// The disks of a pool with such pieces, and their journal.
+fn cache_of(parts: &[Part], spans: &[Span], gone: &Gone) -> Result<Cache, VolumeError> {
+    let first = parts.first().ok_or(VolumeError::NoDevices)?;
+    let data = spans.last().map_or(0, |last| last.end);
+    let writable = first.device.access() == Access::ReadWrite;
+    let held = |part: &Part| (part.uuid, Arc::clone(&part.device), part.granularity);
+    let held = parts.iter().map(held);
+    let disk = PartsDisk::new(held, (spans, gone), first.journal, writable);
+    Ok(Cache::of_parts(&first.device, disk, data, first.wish()))
 }

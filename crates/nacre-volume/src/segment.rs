@@ -14,6 +14,7 @@ use crate::error::VolumeError;
 use crate::label::Gone;
 use crate::layout::DATA_START;
 use crate::stay::Stay;
+pub(crate) use crate::stay::{Role, Span};
 
 /// The part of the volume that one device holds.
 #[derive(Debug)]
@@ -73,22 +74,6 @@ impl Part {
     }
 }
 
-/// What a segment is to the volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    Device(Stay),
-    /// A block of this device, counted without those that are gone, in which the header lies.
-    Header(usize),
-    /// Nothing: a device that is gone was here.
-    Gap,
-}
-
-impl Role {
-    pub(crate) fn is_device(self) -> bool {
-        matches!(self, Role::Device(_))
-    }
-}
-
 /// Which units of a volume nobody gets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Closed {
@@ -99,27 +84,25 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    pub(crate) fn of(segments: &[Segment], gone: &Gone) -> Self {
-        let units = |segment: &Segment| segment.start >> UNIT_SHIFT..segment.end >> UNIT_SHIFT;
-        let is_closed = |segment: &&Segment| !segment.role.is_device();
-        let mut closed: Vec<_> = segments.iter().filter(is_closed).map(units).collect();
-        if let Some(host) = segments.iter().find_map(|segment| match segment.role {
-            Role::Header(device) => segments.iter().filter(|it| it.role.is_device()).nth(device),
-            _ => None,
-        }) {
-            let at = gone.header.map_or(0, |header| header.at);
-            let start = (host.start + at) >> UNIT_SHIFT;
-            closed.push(start..start + (BLOCK_SIZE >> UNIT_SHIFT));
+    /// Of a volume with such pieces, and a journal of so many bytes that may have moved.
+    pub(crate) fn of(spans: &[Span], gone: &Gone, journal: u64) -> Self {
+        let units = |at: u64, len: u64| at >> UNIT_SHIFT..(at + len) >> UNIT_SHIFT;
+        let all = |span: &Span| units(span.start, span.end - span.start);
+        let is_closed = |span: &&Span| !span.role.is_device();
+        let mut closed: Vec<_> = spans.iter().filter(is_closed).map(all).collect();
+        let mut devices = spans.iter().filter(|span| span.role.is_device());
+        let moved = [(gone.header, BLOCK_SIZE), (gone.journal, journal)];
+        for (place, len) in moved.into_iter().filter_map(|(at, len)| Some((at?, len))) {
+            let host = devices.clone().nth(gone.number_of(place.device));
+            closed.extend(host.map(|host| units(host.start + place.at, len)));
         }
-        let leaves = |segment: &&Segment| segment.role == Role::Device(Stay::Leaves);
+        let leaving = devices.find(|span| span.role == Role::Device(Stay::Leaves));
         Self {
             gone: closed,
-            leaving: segments.iter().find(leaves).map(units),
+            leaving: leaving.map(all),
         }
     }
-}
 
-impl Closed {
     /// Of disks that hold a common part: from the first to the last of what was on lost ones alone.
     pub(crate) fn of_lost(parts: &[Range<u64>]) -> Self {
         let units = |at: u64| (at - DATA_START) >> UNIT_SHIFT;
@@ -148,8 +131,16 @@ impl Piece<'_> {
         }
     }
 
+    fn role(&self) -> Role {
+        match self {
+            Piece::Device(part) => Role::Device(part.stay),
+            Piece::Header(number, ..) => Role::Header(*number),
+            Piece::Gap(_) => Role::Gap,
+        }
+    }
+
     fn map(&self, start: u64, place: AddressRange) -> Result<Segment, VolumeError> {
-        let (media, role, part) = match self {
+        let (media, part) = match self {
             Piece::Device(part) => {
                 let map = match part.journal {
                     0 => Media::map,
@@ -157,15 +148,15 @@ impl Piece<'_> {
                 };
                 let at = DeviceOffset(DATA_START);
                 let media = map(&part.device, at, part.data, Some(place))?;
-                (media, Role::Device(part.stay), Some(part))
+                (media, Some(part))
             }
-            Piece::Header(number, part, at) => {
+            Piece::Header(_, part, at) => {
                 let at = DeviceOffset(DATA_START + at);
                 let media = Media::map(&part.device, at, BLOCK_SIZE, Some(place))?;
-                (media, Role::Header(*number), Some(part))
+                (media, Some(part))
             }
             // What a damaged word names there reads as zeros.
-            Piece::Gap(len) => (Media::memory_at(*len, place)?, Role::Gap, None),
+            Piece::Gap(len) => (Media::memory_at(*len, place)?, None),
         };
         Ok(Segment {
             media,
@@ -173,7 +164,7 @@ impl Piece<'_> {
             end: start + self.len(),
             device: part.map_or(Uuid([0; 16]), |part| part.uuid),
             granularity: part.map_or_else(Default::default, |part| part.granularity),
-            role,
+            role: self.role(),
         })
     }
 }
@@ -190,11 +181,7 @@ fn pieces<'p>(parts: &'p [Part], gone: &Gone) -> Result<Vec<Piece<'p>>, VolumeEr
         };
         let mut len = entry.data;
         if let (0, Some(header)) = (index, gone.header) {
-            let before = gone
-                .entries
-                .iter()
-                .filter(|(place, _)| *place < header.device);
-            let number = header.device - before.count();
+            let number = gone.number_of(header.device);
             let host = parts.get(number).ok_or(VolumeError::NoDevices)?;
             pieces.push(Piece::Header(number, host, header.at));
             len -= BLOCK_SIZE;
@@ -204,6 +191,19 @@ fn pieces<'p>(parts: &'p [Part], gone: &Gone) -> Result<Vec<Piece<'p>>, VolumeEr
         }
     }
     Ok(pieces)
+}
+
+/// As `pieces`, where they are and what.
+pub(crate) fn spans(parts: &[Part], gone: &Gone) -> Result<Vec<Span>, VolumeError> {
+    let mut end = 0;
+    let pieces = pieces(parts, gone)?;
+    let spans = pieces.iter().map(|piece| {
+        let start = end;
+        end += piece.len();
+        let role = piece.role();
+        Span { start, end, role }
+    });
+    Ok(spans.collect())
 }
 
 /// Maps the parts and what lies between them side by side.

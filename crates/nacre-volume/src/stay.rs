@@ -21,11 +21,35 @@ impl Stay {
     }
 }
 
-/// Where the pool's header lies, once the first device is gone.
+/// Where something lies that was on the first device, once that is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct HeaderPlace {
+pub(crate) struct OnDevice {
     /// Place of the device in the table.
     pub device: usize,
     /// Bytes from the start of its data.
     pub at: u64,
+}
+
+/// What a segment is to the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Device(Stay),
+    /// A block of this device, counted without those that are gone, in which the header lies.
+    Header(usize),
+    /// Nothing: a device that is gone was here.
+    Gap,
+}
+
+impl Role {
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Role::Device(_))
+    }
+}
+
+/// A piece of the volume, and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub start: u64,
+    pub end: u64,
+    pub role: Role,
 }

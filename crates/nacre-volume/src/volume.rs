@@ -18,7 +18,7 @@ use crate::error::VolumeError;
 use crate::label::Gone;
 use crate::layout::{DATA_START, RESERVED_START};
 use crate::placement::{Arrangement, Placement, Stripe};
-use crate::segment::{Closed, Role, map_all};
+use crate::segment::{Closed, Role, map_all, spans};
 pub(crate) use crate::segment::{Part, Segment};
 use crate::stay::Stay;
 
@@ -93,13 +93,13 @@ impl Volume {
         parts: &[Part],
         gone: &Gone,
     ) -> Result<Self, VolumeError> {
-        if parts.len() > 1 && parts[0].journal > 0 {
-            return Self::assemble_parts(pool, arrangement.stripe, parts);
+        if parts.len() + gone.entries.len() > 1 && parts[0].journal > 0 {
+            return Self::assemble_parts(pool, arrangement.stripe, parts, gone);
         }
         let segments = map_all(parts, gone)?;
         let owner = parts[0].device.owner();
         let cache = parts[0].cache(segments[0].media.kind())?;
-        let closed = Closed::of(&segments, gone);
+        let closed = Closed::of(&spans(parts, gone)?, gone, 0);
         Self::of(segments, (pool, owner), (arrangement, closed), cache)
     }
 
@@ -175,7 +175,7 @@ impl Volume {
             Placement::behind(own.common_end() - DATA_START, stripe, ends)
         });
         let placement = match (parts, segments.iter().filter(is_real).count()) {
-            (Some(parts), _) => Placement::of(stripe, parts.disks().iter().map(|it| it.range.end)),
+            (Some(parts), _) => Placement::of(stripe, parts.ends().into_iter()),
             (None, 0 | 1) => own,
             (None, _) => Placement::of(stripe, ends.into_iter()),
         };

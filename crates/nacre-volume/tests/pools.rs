@@ -1039,7 +1039,7 @@ fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
     let old = fs::read(room.path("b")).unwrap();
     drop(before);
     assert_eq!(
-        Volume::remove_leaving(&room.path("c"), None).unwrap(),
+        Volume::remove_leaving(&room.path("c"), nacre_volume::Room::default()).unwrap(),
         room.path("b")
     );
     for name in ["a", "c"] {
@@ -1082,7 +1082,11 @@ fn the_first_device_leaves_the_header_with_one_that_stays() {
         let stored = volume.write(VolumeOffset(to), &header, StoreKind::Metadata);
         volume.fence(stored).unwrap();
         drop(volume);
-        Volume::remove_leaving(&room.path(member), Some(VolumeOffset(to))).unwrap();
+        let moved = nacre_volume::Room {
+            header: Some(VolumeOffset(to)),
+            ..nacre_volume::Room::default()
+        };
+        Volume::remove_leaving(&room.path(member), moved).unwrap();
     };
     leave("b", "a", 1);
     let volume = room.open("c").unwrap();

@@ -115,12 +115,29 @@ both_full() {
     nacre check "$front" >/dev/null
 }
 
+reserved() {
+    note "more is reserved than the front has, and written"
+    fresh 40M >/dev/null
+    nacre run -q --pool "$front" -- bash -c '
+        set -e
+        fallocate -l 200M /nacre/reserved
+        cmp <(head -c 200M /dev/zero) /nacre/reserved
+        seq 20000000 | head -c 150M | dd of=/nacre/reserved bs=300001 conv=notrunc status=none
+        cmp <(seq 20000000 | head -c 150M; head -c 50M /dev/zero) /nacre/reserved' || fail "reserved"
+    nacre check "$front" >/dev/null
+    gives "contents" "" nacre run -q --pool "$front" -- \
+        cmp <(seq 20000000 | head -c 150M; head -c 50M /dev/zero) /nacre/reserved
+    refuses "more than both have" "No space left" \
+        nacre run -q --pool "$front" -- fallocate -l 700M /nacre/more
+}
+
 refused
 larger direct
 larger atomic
 by_itself
 database
 both_full
+reserved
 note "deleting"
 nacre delete --force "$front" >/dev/null
 [[ ! -e $front && ! -e $cold ]] || fail "a device is left"

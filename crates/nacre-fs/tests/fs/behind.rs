@@ -282,10 +282,66 @@ fn reserved_space_takes_the_place_of_what_is_cold() {
     assert_same(&fs, cold, &pattern(20 << 20, 5));
     assert_eq!(read(&fs, node, 19 * MIB, 9), [0; 9]);
     let before = places(&fs, cold);
-    let refused = fs.allocate(&root(), node, mode, 0, 64 * MIB);
+    let refused = fs.allocate(&root(), node, mode, 0, 164 * MIB);
     assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
     assert_eq!(places(&fs, cold), before);
     assert_sound(&fs);
+}
+
+/// Reserves more than the front has, and writes it in many ways.
+fn reserved_behind(mode: WriteMode) {
+    const LEN: u64 = 100 * MIB;
+    let fs = pool(mode);
+    let free = fs.store().statfs().free_units;
+    let node = file(&fs, fs.root(), "reserved");
+    let extend = nacre_fs::AllocateMode::Extend;
+    fs.allocate(&root(), node, extend, 0, LEN).expect("room");
+    assert_eq!(places(&fs, node), (0, LEN));
+    let mut model = vec![0; LEN as usize];
+    assert_same(&fs, node, &model);
+    for (step, len) in [5, 4096, 9000, 3 << 20]
+        .into_iter()
+        .cycle()
+        .take(60)
+        .enumerate()
+    {
+        let at = step * 1_600_007;
+        let bytes = pattern(len, step as u64);
+        write(&fs, node, at as u64, &bytes);
+        model[at..at + len].copy_from_slice(&bytes);
+    }
+    let mapped = 90 * MIB / 4096;
+    fs.pin(node).expect("pin");
+    fs.map_begin(node, MapAccess::Store).expect("map");
+    let told = fs.map_pages(node, mapped, 8, Holes::Fill).expect("pages");
+    let front = fs.store().volume().front_units();
+    assert!(told.runs.iter().all(|run| run.unit.0 < front), "{told:?}");
+    fs.map_end(node.ino, MapAccess::Store).expect("unmap");
+    fs.unpin(node.ino).expect("unpin");
+    assert_same(&fs, node, &model);
+    assert_sound(&fs);
+    // What was reserved and is written needs no more than it did.
+    assert!(free - fs.store().statfs().free_units < (LEN + MIB) / 4096);
+    let fs = after_a_crash(fs);
+    let node = fs.lookup(&root(), fs.root(), b"reserved").expect("it").node;
+    assert_same(&fs, node, &model);
+    // All of it, though the front has a third of that.
+    model = pattern(LEN as usize, 77);
+    write(&fs, node, 0, &model);
+    assert_same(&fs, node, &model);
+    fs.set_size(&root(), node, 0).expect("truncate");
+    assert!(free - fs.store().statfs().free_units < MIB / 4096);
+    assert_sound(&fs);
+}
+
+#[test]
+fn more_may_be_reserved_than_the_front_has() {
+    reserved_behind(WriteMode::Direct);
+}
+
+#[test]
+fn more_may_be_reserved_than_the_front_has_and_be_written_atomically() {
+    reserved_behind(WriteMode::Atomic);
 }
 
 fn one_file(mode: WriteMode) {

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::pools::{assert_sound, dir, file, names, read, root, write};
 use nacre_fs::{AllocateMode, Fs, InodeRef, MapAccess, XattrFlags};
-use nacre_store::{Drained, FormatOptions, Holes, Store, WriteMode};
-use nacre_testkit::pool::{PRIVATE, assert_sound_without_leaks};
+use nacre_store::{Drained, FormatOptions, Holes, Store, StoreError, WriteMode, runtime};
+use nacre_testkit::pool::{
+    PRIVATE, PoolChoice, PoolFiles, assert_sound_without_leaks, device_spec,
+};
 use nacre_types::UNIT_SIZE;
-use nacre_volume::{Arrangement, Volume};
+use nacre_volume::{Access, Arrangement, Caching, CreateOptions, Stripe, Volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -167,15 +169,148 @@ fn all_that_lies_on_a_device_moves_off_it() {
     all_moves_off(2, "none", WriteMode::Direct);
 }
 
+/// A pool on disks that hold each a part, which are files in memory.
+fn disks(names: &[&str], bytes: u64, stripe: &str) -> PoolFiles {
+    let files = PoolFiles::make(&PoolChoice {
+        devices: names,
+        bytes,
+        caching: Caching::Always,
+        ..PoolChoice::default()
+    });
+    let stripe: Stripe = stripe.parse().expect("a stripe");
+    Volume::store_stripe(&files.file(names[0]), stripe).expect("labels");
+    files
+}
+
+fn volume_of(files: &PoolFiles, name: &str) -> Volume {
+    Volume::open(&files.file(name), Access::ReadWrite).expect("open")
+}
+
+fn attach_disks(files: &PoolFiles, name: &str) -> Fs {
+    let store = Store::attach(volume_of(files, name), &PRIVATE).expect("attach");
+    assert!(store.volume().has_image());
+    Fs::new(store)
+}
+
+/// What a power cut takes.
+fn lose_memory(files: &PoolFiles, name: &str) {
+    let folder = runtime::folder(&volume_of(files, name)).expect("a folder");
+    if let Some(folder) = folder {
+        folder.clear();
+        folder.leave();
+    }
+}
+
+/// Answers how many bytes moved.
+fn leaves(files: &PoolFiles, asked: &str, leaves: &str) -> u64 {
+    let (path, is_new) =
+        Volume::begin_leaving(&files.file(asked), &files.file(leaves)).expect("it may");
+    assert!(is_new && path == files.file(leaves));
+    let fs = attach_disks(files, leaves);
+    assert!(fs.store().volume().leaving().is_some());
+    let (moved, left) = fs
+        .into_store()
+        .remove_device(&files.file(asked))
+        .expect("remove");
+    assert!(left.is_nothing(), "{left:?}");
+    assert!(Volume::open(&files.file(leaves), Access::ReadWrite).is_err());
+    std::fs::remove_file(files.file(leaves)).expect("its file");
+    moved
+}
+
+/// With all that was there, in memory and after a power cut; what is committed later, too.
+fn goes_on_without_it(files: &PoolFiles, asked: &str, salt: u64) {
+    for round in 0..2 {
+        let fs = attach_disks(files, asked);
+        is_all_there(&fs);
+        let (name, bytes) = (format!("later {salt} {round}"), pattern(3 << 20, salt));
+        write(&fs, file(&fs, fs.root(), &name), 0, &bytes);
+        fs.commit().expect("commit");
+        drop(fs.into_store().abandon());
+        lose_memory(files, asked);
+        let fs = attach_disks(files, asked);
+        assert!(read(&fs, open(&fs, &name), 0, 4 << 20) == bytes);
+        assert_sound_without_leaks(fs.store());
+        fs.into_store().detach().expect("detach");
+    }
+}
+
+fn disks_leave(stripe: &str) {
+    let files = disks(&["a", "b", "c"], 96 * MIB, stripe);
+    let fs = attach_disks(&files, "a");
+    fill(&fs);
+    fs.into_store().detach().expect("detach");
+    // Nothing need be on the second one if the first one is filled first.
+    let moved = leaves(&files, "a", "b");
+    assert!(moved > MIB || stripe == "none", "{moved}");
+    goes_on_without_it(&files, "c", 1);
+    // With the pool's header, and the journal.
+    assert!(leaves(&files, "c", "a") > MIB);
+    goes_on_without_it(&files, "c", 2);
+    let grown = Volume::grow(
+        &[&files.file("c")],
+        &device_spec(&files.file("d"), 96 * MIB),
+        CreateOptions::default(),
+    );
+    drop(grown.expect("grow"));
+    goes_on_without_it(&files, "d", 3);
+    // They move once more.
+    assert!(leaves(&files, "d", "c") > MIB);
+    goes_on_without_it(&files, "d", 4);
+}
+
+#[test]
+fn disks_that_hold_each_a_part_leave_one_after_the_other() {
+    for stripe in ["4K", "2M", "none"] {
+        disks_leave(stripe);
+    }
+}
+
+#[test]
+fn contents_move_off_a_disk_while_programs_write() {
+    let files = disks(&["a", "b", "c"], 64 * MIB, "16K");
+    let fs = attach_disks(&files, "a");
+    // Units come and go meanwhile.
+    fs.store().volume().set_room(8 * MIB);
+    moves_while_programs_write(&fs);
+    fs.into_store().detach().expect("detach");
+}
+
+#[test]
+fn a_disk_with_the_journal_stays_where_the_others_have_no_room_for_that() {
+    let files = disks(&["a", "b"], 32 * MIB, "none");
+    let (path, _) = Volume::begin_leaving(&files.file("b"), &files.file("a")).expect("it may");
+    assert_eq!(path, files.file("a"));
+    let fs = attach_disks(&files, "a");
+    let units = fs.store().volume().leaving().expect("it leaves");
+    assert!(
+        fs.store().blocks_to_leave(&units) >= 8 * MIB,
+        "header and journal"
+    );
+    let bytes = pattern(24 << 20, 7);
+    write(&fs, file(&fs, fs.root(), "much"), 0, &bytes);
+    let refused = fs.into_store().remove_device(&files.file("a"));
+    assert!(matches!(refused, Err(StoreError::NoSpace)));
+    Volume::end_leaving(&files.file("a")).expect("it stays");
+    let fs = attach_disks(&files, "b");
+    assert!(fs.store().volume().leaving().is_none());
+    assert!(read(&fs, open(&fs, "much"), 0, 25 << 20) == bytes);
+    assert_sound_without_leaks(fs.store());
+    fs.into_store().detach().expect("detach");
+}
+
 #[test]
 fn contents_move_off_a_device_while_programs_write_and_nothing_new_goes_there() {
-    let fs = pool(3, "16K", WriteMode::Direct);
+    moves_while_programs_write(&pool(3, "16K", WriteMode::Direct));
+}
+
+fn moves_while_programs_write(fs: &Fs) {
     for number in 0..4 {
-        let node = file(&fs, fs.root(), &format!("f{number}"));
-        write(&fs, node, 0, &pattern(6 << 20, number));
+        let node = file(fs, fs.root(), &format!("f{number}"));
+        write(fs, node, 0, &pattern(6 << 20, number));
     }
-    let units = units(&fs, 1);
-    let (shared, done, leaving) = (&fs, AtomicBool::new(false), units.clone());
+    let units = units(fs, 1);
+    let (shared, done, leaving) = (fs, AtomicBool::new(false), units.clone());
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
             .map(|number| {
@@ -205,15 +340,15 @@ fn contents_move_off_a_device_while_programs_write_and_nothing_new_goes_there() 
             .for_each(|it| it.join().expect("a writer"));
         done.store(true, Ordering::Relaxed);
     });
-    let drained = drain(&fs, &units);
+    let drained = drain(fs, &units);
     assert_eq!((drained.in_use, drained.is_full), (0, false));
     assert_eq!(fs.store().left_on(&units).contents, 0);
-    let node = file(&fs, fs.root(), "new");
-    write(&fs, node, 0, &pattern(30 << 20, 9));
+    let node = file(fs, fs.root(), "new");
+    write(fs, node, 0, &pattern(30 << 20, 9));
     fs.truncate(&root(), node, 5 << 20).expect("truncate");
-    write(&fs, node, 0, &pattern(30 << 20, 9));
-    assert_eq!(pages_on(&fs, node, &units), 0);
-    assert_sound(&fs);
+    write(fs, node, 0, &pattern(30 << 20, 9));
+    assert_eq!(pages_on(fs, node, &units), 0);
+    assert_sound(fs);
 }
 
 #[test]

@@ -14,31 +14,50 @@ use rustix::io::{Errno, pread, pwrite};
 
 use super::load::AHEAD_MAX;
 use super::{CHUNK, DiskFds, Image, PAGE, units};
-use crate::aio::{Context, Request};
+use crate::aio::{self, Context, Request};
 
-/// Memory that the disk is read to: two parts in turn.
+/// So much may be on its way at a time: readers of several files or disks go on in turns.
+const MOST_AHEAD: usize = 4;
+const _: () = assert!(MOST_AHEAD <= aio::MOST);
+/// One more than that: what came is copied meanwhile.
+const PARTS: usize = MOST_AHEAD + 1;
+
+/// Memory that the disk is read to, in parts. The first ones are used most, the others hardly ever.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     memory: Vec<u8>,
     context: Context,
-    /// Which part was used last.
+    /// Which part was used last; nothing is on its way to it.
     part: usize,
-    next: Option<Next>,
+    /// What is on its way to each of the others, or has come.
+    next: [Option<Next>; PARTS],
+    /// How often something was asked for.
+    asked: u64,
 }
 
-/// What is on its way, to the other part.
+/// What is on its way to a part, or has come.
 #[derive(Clone, Debug)]
 struct Next {
     range: Range<u64>,
     /// [`Image::epochs`] when it was asked for.
     epochs: u64,
+    /// What was asked for before it has a lower one.
+    number: u64,
+    /// What the call gave.
+    result: Option<i64>,
+}
+
+impl Next {
+    fn came(&self) -> bool {
+        self.result == Some((self.range.end - self.range.start) as i64)
+    }
 }
 
 impl Fetched {
     fn make_memory(&mut self, len: usize) {
-        let needed = 2 * len.max(AHEAD_MAX as usize) + PAGE as usize;
+        let needed = PARTS * len.max(AHEAD_MAX as usize) + PAGE as usize;
         if self.memory.len() < needed {
-            let _ = self.take_next();
+            self.forget();
             self.memory = vec![0; needed];
         }
     }
@@ -46,23 +65,51 @@ impl Fetched {
     /// The bytes of a part.
     fn part(&mut self, part: usize, len: usize) -> &mut [u8] {
         let skip = self.memory.as_ptr().align_offset(PAGE as usize);
-        let half = (self.memory.len() - PAGE as usize) / 2;
-        &mut self.memory[skip + part * half..][..len]
+        let each = (self.memory.len() - PAGE as usize) / PARTS / PAGE as usize * PAGE as usize;
+        &mut self.memory[skip + part * each..][..len]
     }
 
-    /// Waits for what is on its way. `None`: nothing is, or it did not come.
-    fn take_next(&mut self) -> Option<Next> {
-        let next = self.next.take()?;
+    /// Waits for what is on its way to a part. `None`: nothing is, or it did not come.
+    fn take(&mut self, part: usize) -> Option<Next> {
         // Asked for by the process that this one was forked from, whose memory it comes to.
         if !self.context.is_ours() {
-            return None;
+            self.next = Default::default();
         }
-        let (mut came, len) = (0, (next.range.end - next.range.start) as i64);
-        if self.context.wait(1, |_, result| came = result).is_err() {
-            // Its end waits for the call.
-            self.context = Context::default();
+        while self.next[part].as_ref()?.result.is_none() {
+            let next = &mut self.next;
+            let waited = self.context.wait(1, |part, result| {
+                if let Some(next) = next.get_mut(part).and_then(Option::as_mut) {
+                    next.result = Some(result);
+                }
+            });
+            if waited.is_err() {
+                // Its end waits for the calls.
+                self.context = Context::default();
+                self.next = Default::default();
+            }
         }
-        (came == len).then_some(next)
+        self.next[part].take().filter(Next::came)
+    }
+
+    /// Nothing is on its way any more.
+    fn forget(&mut self) {
+        for part in 0..PARTS {
+            let _ = self.take(part);
+        }
+    }
+
+    fn part_of(&self, range: &Range<u64>) -> Option<usize> {
+        let is_it = |next: &Option<Next>| next.as_ref().is_some_and(|next| next.range == *range);
+        self.next.iter().position(is_it)
+    }
+
+    /// A part that something can come to: a free one, or else the one that was asked for first.
+    fn free_part(&mut self) -> usize {
+        let order = |part: &usize| self.next[*part].as_ref().map(|next| next.number);
+        let others = (0..PARTS).filter(|part| *part != self.part);
+        let part = others.min_by_key(order).unwrap_or(0);
+        let _ = self.take(part);
+        part
     }
 
     /// Reads a range of the disk, which is `back` further in front there, unless it has come.
@@ -72,15 +119,15 @@ impl Fetched {
         (direct, back): (BorrowedFd<'_>, u64),
         range: &Range<u64>,
     ) -> io::Result<()> {
-        self.make_memory((range.end - range.start) as usize);
-        if let Some(next) = self.take_next()
-            && next.range == *range
+        let len = (range.end - range.start) as usize;
+        self.make_memory(len);
+        if let Some(part) = self.part_of(range)
+            && let Some(next) = self.take(part)
             && image.epochs(range) == next.epochs
         {
-            self.part = 1 - self.part;
+            self.part = part;
             return Ok(());
         }
-        let len = (range.end - range.start) as usize;
         let part = self.part;
         match pread(direct, self.part(part, len), range.start.wrapping_sub(back))? {
             done if done == len => Ok(()),
@@ -91,44 +138,57 @@ impl Fetched {
     /// Asks for a range of which nothing is there.
     fn ask(&mut self, image: &Image, (direct, back): (BorrowedFd<'_>, u64), range: Range<u64>) {
         let epochs = image.epochs(&range);
-        if range.is_empty() || image.present.has_any(units(range.clone())) {
+        let is_there = || image.present.has_any(units(range.clone()));
+        if range.is_empty() || self.part_of(&range).is_some() || is_there() {
             return;
         }
-        let (part, len) = (1 - self.part, (range.end - range.start) as usize);
+        let (part, len) = (self.free_part(), (range.end - range.start) as usize);
         let to = self.part(part, len).as_mut_ptr();
         let request = Request::read(direct, range.start.wrapping_sub(back), to, len);
-        // SAFETY: the file stays open as long as the image, and the memory until somebody has
-        // waited: whoever replaces or drops it does.
-        if unsafe { self.context.begin(&mut [request]) } == 1 {
-            self.next = Some(Next { range, epochs });
+        // SAFETY: the kernel keeps the file open, and the memory stays until somebody has waited:
+        // whoever replaces or drops it does.
+        if unsafe { self.context.begin(&mut [request.numbered(part)]) } == 1 {
+            self.asked += 1;
+            self.next[part] = Some(Next {
+                range,
+                epochs,
+                number: self.asked,
+                result: None,
+            });
         }
     }
 }
 
 #[cfg(test)]
 impl Fetched {
-    /// What is on its way.
+    /// What was asked for last.
     pub(super) fn asked(&self) -> Option<Range<u64>> {
-        self.next.as_ref().map(|next| next.range.clone())
+        let next = self.next.iter().flatten();
+        let last = next.max_by_key(|next| next.number);
+        last.map(|next| next.range.clone())
     }
 
-    /// Waits for it, and keeps it.
-    pub(super) fn let_it_come(&mut self) {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let asked = self.asked().unwrap();
-        let (part, len) = (1 - self.part, (asked.end - asked.start) as usize);
-        let last = &raw const self.part(part, len)[len - 1];
-        // SAFETY: a byte of this memory, which the kernel stores to.
-        while unsafe { last.read_volatile() } == 0 {
-            assert!(std::time::Instant::now() < deadline, "it does not come");
-            std::thread::yield_now();
+    /// All that was asked for and not used, in the order of places.
+    pub(super) fn all(&self) -> Vec<Range<u64>> {
+        let next = self.next.iter().flatten();
+        let mut all: Vec<_> = next.map(|next| next.range.clone()).collect();
+        all.sort_by_key(|range| range.start);
+        all
+    }
+
+    /// Waits for all, and keeps it.
+    pub(super) fn let_all_come(&mut self) {
+        for range in self.all() {
+            let part = self.part_of(&range).unwrap();
+            let came = self.take(part).unwrap();
+            self.next[part] = Some(came);
         }
     }
 }
 
 impl Drop for Fetched {
     fn drop(&mut self) {
-        let _ = self.take_next();
+        self.forget();
     }
 }
 
@@ -142,11 +202,9 @@ impl Image {
         let kept = self.fetched.try_lock();
         let mut kept = kept.map_err(|_| io::Error::from(Errno::AGAIN))?;
         kept.read(self, direct, range)?;
-        // Who got so much at once reads one behind the other. Of several disks another one may have
-        // the next.
-        if range.end - range.start == AHEAD_MAX && self.legs.is_none() {
-            let end = (range.end + AHEAD_MAX).min(self.window.end);
-            kept.ask(self, direct, range.end..end.max(range.end));
+        // Who got so much at once reads one behind the other.
+        if range.end - range.start == AHEAD_MAX {
+            self.ask_for_next(&mut kept, disk, range.end);
         }
         let (part, len) = (kept.part, (range.end - range.start) as usize);
         match pwrite(&self.file, kept.part(part, len), range.start)? {
@@ -155,7 +213,22 @@ impl Image {
         }
     }
 
-    /// Stays as it is as long as no unit of the range goes.
+    /// Asks for what is behind a place; of several disks another one may have it.
+    fn ask_for_next(&self, kept: &mut Fetched, disk: DiskFds<'_>, at: u64) {
+        let next = at..(at + AHEAD_MAX).min(self.window.end).max(at);
+        let mut ask = |disk: DiskFds<'_>| {
+            if let Some(direct) = disk.direct {
+                kept.ask(self, (direct, disk.back), next.clone());
+            }
+            Ok(())
+        };
+        let _asked = match &self.legs {
+            Some(legs) => legs.read(at, &mut ask),
+            None => ask(disk),
+        };
+    }
+
+    /// Stays as it is as long as no unit of the range goes, or is made right on a disk.
     fn epochs(&self, range: &Range<u64>) -> u64 {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
         let epochs = chunks.map(|chunk| self.epoch(chunk * CHUNK / UNIT_SIZE).load(Acquire));

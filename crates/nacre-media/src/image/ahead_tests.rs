@@ -1,14 +1,17 @@
 //! What is read ahead is used, and not if it may be old.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 
-use super::tests::{Stage, byte_of, first_byte, stage_of};
-use super::{Image, REGION};
+use super::tests::{Stage, byte_of, first_byte, stage_of, stage_on};
+use super::{DiskFds, DiskLegs, Image, REGION};
 
 const REGIONS: u64 = 6;
 /// What the disk gets meanwhile.
@@ -34,7 +37,7 @@ fn read_unit(image: &Image, unit: u64) -> u8 {
     image.read(at, UNIT_SIZE, first_byte).unwrap()
 }
 
-fn units_of(region: u64) -> std::ops::Range<u64> {
+fn units_of(region: u64) -> Range<u64> {
     let each = REGION / UNIT_SIZE;
     region * each..(region + 1) * each
 }
@@ -56,7 +59,10 @@ fn read_until_one_is_asked_for(stage: &Stage) -> Option<u64> {
 }
 
 fn set_disk(stage: &Stage, region: u64) {
-    let direct = stage.image.direct.as_ref().unwrap();
+    set_file(stage.image.direct.as_ref().unwrap(), region);
+}
+
+fn set_file(direct: &OwnedFd, region: u64) {
     let file = File::from(direct.try_clone().unwrap());
     let bytes = vec![NEW; REGION as usize + 4096];
     let skip = bytes.as_ptr().align_offset(4096);
@@ -65,7 +71,7 @@ fn set_disk(stage: &Stage, region: u64) {
 }
 
 fn wait_for_what_is_asked(stage: &Stage) {
-    stage.image.fetched.lock().unwrap().let_it_come();
+    stage.image.fetched.lock().unwrap().let_all_come();
 }
 
 #[test]
@@ -109,6 +115,103 @@ fn who_reads_elsewhere_gets_that() {
     for region in [region + 1, region, 5] {
         for unit in units_of(region) {
             assert_eq!(read_unit(&stage.image, unit), byte_of(unit));
+        }
+    }
+}
+
+#[test]
+fn what_is_made_right_meanwhile_is_read_again() {
+    let stage = stage_of(REGIONS * REGION, Some(open_direct));
+    let Some(region) = read_until_one_is_asked_for(&stage) else {
+        return;
+    };
+    wait_for_what_is_asked(&stage);
+    let unit = units_of(region).start + 7;
+    set_disk(&stage, region);
+    let (wrong, right) = ([byte_of(unit); 4096], [NEW; 4096]);
+    stage.image.correct(unit * UNIT_SIZE, &wrong, &right);
+    for unit in units_of(region) {
+        assert_eq!(read_unit(&stage.image, unit), NEW);
+    }
+}
+
+/// Two disks that hold each one half.
+struct Halves {
+    disks: [OwnedFd; 2],
+    half: u64,
+}
+
+impl DiskLegs for Halves {
+    fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
+        let second = at >= self.half;
+        let disk = self.disks[usize::from(second)].as_fd();
+        read(DiskFds {
+            plain: disk,
+            direct: Some(disk),
+            back: if second { self.half } else { 0 },
+        })
+    }
+
+    fn has_place(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// Two disks of so many regions each.
+fn halves(regions: u64) -> (Stage, Arc<Halves>) {
+    let (half, units) = (regions * REGION, regions * REGION / UNIT_SIZE);
+    let disk = |first: u64| {
+        let bytes = (first..first + units).flat_map(|unit| [byte_of(unit); UNIT_SIZE as usize]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes.collect::<Vec<u8>>()).unwrap();
+        open_direct(file.path())
+    };
+    let disks = [disk(0), disk(units)];
+    let halves = Arc::new(Halves { disks, half });
+    let legs = Arc::clone(&halves) as Arc<dyn DiskLegs>;
+    (stage_on(2 * half, None, Some(legs)), halves)
+}
+
+#[test]
+fn who_goes_round_disks_has_the_next_of_each_on_its_way() {
+    const EACH: u64 = 10;
+    let (stage, halves) = halves(EACH);
+    // Stripes of two regions, as usual.
+    let order = |stripe: u64| [0, EACH].map(|first| [first + 2 * stripe, first + 2 * stripe + 1]);
+    for region in (0..4).flat_map(order).flatten() {
+        for unit in units_of(region) {
+            assert_eq!(read_unit(&stage.image, unit), byte_of(unit));
+        }
+    }
+    let mut kept = stage.image.fetched.lock().unwrap();
+    if kept.asked().is_none() {
+        // The kernel does not read by itself here.
+        return;
+    }
+    let next = [8, EACH + 8];
+    assert_eq!(
+        kept.all(),
+        next.map(|region| region * REGION..(region + 1) * REGION)
+    );
+    kept.let_all_come();
+    drop(kept);
+    // Nobody may do this: it tells that the disks are not read again.
+    halves.disks.iter().for_each(|disk| set_file(disk, 8));
+    for unit in next.into_iter().flat_map(units_of) {
+        assert_eq!(read_unit(&stage.image, unit), byte_of(unit));
+    }
+}
+
+#[test]
+fn more_readers_than_there_is_memory_for_get_what_is_right() {
+    const EACH: u64 = 4;
+    const READERS: u64 = 7;
+    let stage = stage_of(EACH * READERS * REGION, Some(open_direct));
+    for region in 0..EACH {
+        for reader in 0..READERS {
+            for unit in units_of(reader * EACH + region) {
+                assert_eq!(read_unit(&stage.image, unit), byte_of(unit));
+            }
         }
     }
 }

@@ -30,6 +30,8 @@ impl Image {
     /// programs to what they have mapped.
     pub fn correct(&self, at: u64, wrong: &[u8], right: &[u8]) {
         let unit = at / UNIT_SIZE;
+        // What somebody has read ahead may be wrong, too.
+        self.epoch(unit).fetch_add(1, SeqCst);
         if !self.present.has(unit) || !self.is_home(unit) {
             return;
         }

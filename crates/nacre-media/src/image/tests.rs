@@ -11,7 +11,7 @@ use std::time::Duration;
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{Committer, Image, ImageKey};
+use super::{Committer, DiskLegs, Image, ImageKey};
 use crate::address_range::AddressRange;
 use crate::device::Device;
 use crate::error::MediaFailed;
@@ -104,6 +104,15 @@ pub(super) fn stage() -> Stage {
 
 /// The same of so many bytes, read past the page cache by the second one.
 pub(super) fn stage_of(len: u64, direct: Option<fn(&Path) -> OwnedFd>) -> Stage {
+    stage_on(len, direct, None)
+}
+
+/// As [`stage_of`], unless its units come from these disks.
+pub(super) fn stage_on(
+    len: u64,
+    direct: Option<fn(&Path) -> OwnedFd>,
+    legs: Option<Arc<dyn DiskLegs>>,
+) -> Stage {
     let bytes: Vec<u8> = (0..len).map(|at| byte_of(at / UNIT_SIZE)).collect();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -121,6 +130,9 @@ pub(super) fn stage_of(len: u64, direct: Option<fn(&Path) -> OwnedFd>) -> Stage 
     map_image(image.fd(), window, &place).unwrap();
     image.use_window(0..len, place.start());
     image.allow_drops(direct);
+    if let Some(legs) = legs {
+        image.load_from_legs(legs);
+    }
     let image = Arc::new(image);
     let jester = Arc::new(Jester::default());
     *jester.image.lock().unwrap() = Arc::downgrade(&image);

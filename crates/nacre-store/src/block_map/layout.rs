@@ -57,6 +57,11 @@ impl MapWord {
         Self(unit.0 & UNIT_MASK | UNWRITTEN)
     }
 
+    /// As [`MapWord::unwritten`], of a unit that nobody stores to, as it lies behind.
+    pub(crate) fn unwritten_behind(unit: UnitNo) -> Self {
+        Self(unit.0 & UNIT_MASK | UNWRITTEN | SHARED)
+    }
+
     /// A unit that other objects may map too; the session's count decides.
     pub(crate) fn shared(unit: UnitNo) -> Self {
         Self(unit.0 & UNIT_MASK | SHARED)
@@ -218,6 +223,7 @@ mod tests {
             MapWord::written(UnitNo(12)),
             MapWord::unwritten(UnitNo(13)),
             MapWord::shared(UnitNo(14)),
+            MapWord::unwritten_behind(UnitNo(15)),
         ] {
             assert_eq!(MapWord::decode(entry.encode(salt), salt, 100), Some(entry));
         }

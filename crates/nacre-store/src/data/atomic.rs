@@ -194,7 +194,7 @@ impl<'a> Writer<'a, '_> {
         let end = FileOffset(self.offset + self.from.len() as u64 - 1).page() + 1;
         let (leaf, found) = self.change.leaf_run(page, end, &mut self.linked)?;
         let (run, others) = self.change.split_shared(found);
-        if run.entry.is_unwritten() {
+        if run.entry.is_unwritten() && !others {
             let own = Run {
                 start: run.entry.unit(),
                 count: run.count,

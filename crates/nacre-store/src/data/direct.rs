@@ -161,7 +161,7 @@ impl Change<'_> {
             }
             old = own;
         }
-        let reserved = old.entry.is_unwritten();
+        let reserved = old.entry.is_unwritten() && !others;
         let units = if reserved {
             Run {
                 start: old.entry.unit(),
@@ -271,8 +271,12 @@ impl Change<'_> {
             entry: MapWord::written(units.start),
             ..old
         };
-        if old.entry.is_written() {
-            self.move_mapping_epoch();
+        let is_left = !old.entry.is_hole() && old.entry.unit() != units.start;
+        match old.entry.is_written() {
+            true => self.move_mapping_epoch(),
+            false => self.hide_zeros()?,
+        }
+        if is_left {
             self.settle(self.file.map.set_run(leaf, run))?;
             self.free(Run {
                 start: old.entry.unit(),
@@ -280,7 +284,6 @@ impl Change<'_> {
             });
             return Ok(());
         }
-        self.hide_zeros()?;
         words.join(self.file.map.set_run(leaf, run));
         if old.entry.is_hole() {
             self.count(run.count, 0);

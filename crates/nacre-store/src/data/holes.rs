@@ -4,12 +4,20 @@ use nacre_types::UNIT_SIZE;
 use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of, range_end};
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, Run};
 use crate::block_map::PageRun;
 use crate::block_map::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;
+
+/// Where units are reserved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReservePlace {
+    Front,
+    /// On devices behind, where nobody stores: who writes there gets units in front.
+    Behind,
+}
 
 impl Store {
     /// Makes `len` bytes from `offset` on read as zeros and frees the whole units among them. EOF
@@ -106,7 +114,7 @@ impl Change<'_> {
             return Ok(());
         }
         let (first, last) = (offset / UNIT_SIZE, pages_of(end));
-        self.expect_room(first, last)?;
+        let place = self.expect_room(first, last)?;
         if let Some(size) = size {
             self.clear_gap(size, end)?;
         }
@@ -117,8 +125,7 @@ impl Change<'_> {
             let (leaf, run) = self.leaf_run(page, last, &mut unfenced)?;
             page = run.end();
             if run.entry.is_hole() {
-                let units = self.take(run.count)?;
-                let entry = MapWord::unwritten(units.start);
+                let (units, entry) = self.take_reserved(place, run.count)?;
                 let filled = PageRun {
                     page: run.page,
                     count: units.count,
@@ -136,8 +143,18 @@ impl Change<'_> {
         }
     }
 
+    fn take_reserved(&self, place: ReservePlace, want: u64) -> Result<(Run, MapWord)> {
+        if place == ReservePlace::Front {
+            let units = self.take(want)?;
+            return Ok((units, MapWord::unwritten(units.start)));
+        }
+        let units = self.file.store.allocator().take_behind(want);
+        let units = units.ok_or(StoreError::NoSpace)?;
+        Ok((units, MapWord::unwritten_behind(units.start)))
+    }
+
     /// Refuses a reservation that cannot succeed before it takes what is left.
-    fn expect_room(&self, first: u64, last: u64) -> Result<()> {
+    fn expect_room(&self, first: u64, last: u64) -> Result<ReservePlace> {
         let alloc = self.file.store.allocator();
         let mut page = first;
         let mut wanted = 0;
@@ -148,23 +165,26 @@ impl Change<'_> {
         }
         if alloc.common() > 0 {
             let free = alloc.count_free_for(self.file.is_kept());
-            return (wanted <= free).then_some(()).ok_or(StoreError::NoSpace);
+            let has_room = (wanted <= free).then_some(ReservePlace::Front);
+            return has_room.ok_or(StoreError::NoSpace);
         }
         if wanted <= alloc.free_units() || wanted <= alloc.count_free() {
-            return Ok(());
+            return Ok(ReservePlace::Front);
         }
-        if wanted > self.file.store.volume().front_units() {
-            return Err(StoreError::NoSpace);
+        if wanted <= self.file.store.volume().front_units() && self.make_front(wanted)? {
+            return Ok(ReservePlace::Front);
         }
-        self.file.store.give_blocks_back()?;
+        match wanted <= alloc.free_behind() {
+            true => Ok(ReservePlace::Behind),
+            false => Err(StoreError::NoSpace),
+        }
+    }
+
+    /// Whether so many units are free in front, after room was made for them.
+    fn make_front(&self, wanted: u64) -> Result<bool> {
+        let store = self.file.store;
+        store.give_blocks_back()?;
         let has_room = |alloc: Allocator<'_>| (wanted <= alloc.count_free()).then_some(());
-        match has_room(alloc) {
-            Some(()) => Ok(()),
-            None => self
-                .file
-                .store
-                .take_moving(has_room)?
-                .ok_or(StoreError::NoSpace),
-        }
+        Ok(has_room(store.allocator()).is_some() || store.take_moving(has_room)?.is_some())
     }
 }

@@ -5,6 +5,7 @@ use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
 
 use super::{Change, File, page_start, pages_of, settle};
+use crate::alloc::Run;
 use crate::block_map::layout::{FANOUT, MapWord};
 use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
@@ -273,9 +274,25 @@ impl Change<'_> {
             );
         }
         if run.entry.is_unwritten() {
-            return self.publish_zeros(leaf, run, run.entry.unit(), linked);
+            return self.write_reserved(leaf, run, linked);
         }
         self.own_run(page, run.end())
+    }
+
+    /// The first pages of a reserved run get zeros: in their units, unless they lie behind.
+    fn write_reserved(&self, leaf: Leaf, run: PageRun, linked: &mut Unfenced) -> Result<PageRun> {
+        let (run, lies_behind) = self.split_shared(run);
+        if !lies_behind {
+            return self.publish_zeros(leaf, run, run.entry.unit(), linked);
+        }
+        let Run { start, count } = self.take(run.count)?;
+        let run = PageRun { count, ..run };
+        let shown = self.publish_zeros(leaf, run, start, linked)?;
+        self.free(Run {
+            start: run.entry.unit(),
+            count,
+        });
+        Ok(shown)
     }
 
     fn publish_zeros(

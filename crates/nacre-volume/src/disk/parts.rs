@@ -1,8 +1,10 @@
 //! Several disks that each hold a part, as one (D77).
 //!
 //! It is their data side by side, as in the volume, and behind that the journal, which lies on the
-//! first disk behind its data. What is written goes to the disk that has the place. Only a sync is
-//! of all: what is not home on one of them keeps the journal for all.
+//! first disk behind its data. Once that one is gone (D85), the pool's header and the journal lie
+//! within the data of others, where nobody else gets anything. What is written goes to the disk
+//! that has the place. Only a sync is of all: what is not home on one of them keeps the journal for
+//! all.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +17,9 @@ use nacre_types::{Uuid, site};
 
 use super::file::FileDisk;
 use super::one::{One, at_once};
+use crate::label::Gone;
 use crate::layout::DATA_START;
+use crate::stay::{OnDevice, Role, Span, Stay};
 
 /// One of the disks.
 #[derive(Debug)]
@@ -25,6 +29,9 @@ pub(crate) struct PartDisk {
     pub granularity: Granularity,
     /// Its part of the volume.
     pub range: Range<u64>,
+    pub leaves: bool,
+    /// Its place in the table.
+    place: usize,
     file: FileDisk,
 }
 
@@ -34,16 +41,43 @@ struct Stretch {
     places: Range<u64>,
     /// The number of the disk.
     disk: usize,
-    /// A place is so many bytes nearer to the start there.
+    /// A place is so many bytes nearer to the start there, modulo 2^64.
     back: u64,
+}
+
+impl Stretch {
+    /// This range of the data and the journal lies `at` a place of a disk's data.
+    fn of(range: Range<u64>, (disk, at): (usize, u64)) -> Self {
+        Self {
+            places: DATA_START + range.start..DATA_START + range.end,
+            disk,
+            back: range.start.wrapping_sub(at),
+        }
+    }
 }
 
 /// Disks that hold each a part.
 #[derive(Debug)]
 pub(crate) struct PartsDisk {
     disks: Vec<PartDisk>,
-    /// Without gaps, in order.
+    /// In order, with gaps where disks were that are gone.
     stretches: Vec<Stretch>,
+    /// Where the data of each disk ends, and of each that is gone.
+    ends: Vec<u64>,
+}
+
+/// Where the data lies.
+fn stretches(spans: &[Span], gone: &Gone) -> Vec<Stretch> {
+    let mut devices = 0..;
+    let stretch = |span: &Span| {
+        let at = match span.role {
+            Role::Device(_) => devices.next().map(|number| (number, 0)),
+            Role::Header(number) => gone.header.map(|header| (number, header.at)),
+            Role::Gap => None,
+        };
+        at.map(|at| Stretch::of(span.start..span.end, at))
+    };
+    spans.iter().filter_map(stretch).collect()
 }
 
 /// A piece of a range, on the disk that has it.
@@ -58,7 +92,7 @@ struct On<'d> {
 
 impl On<'_> {
     fn one(&self) -> One<'_> {
-        One(self.number, &self.disk.file)
+        self.disk.one()
     }
 
     fn range(&self) -> Range<u64> {
@@ -66,42 +100,62 @@ impl On<'_> {
     }
 }
 
+impl PartDisk {
+    fn one(&self) -> One<'_> {
+        One(self.place, &self.file)
+    }
+}
+
 impl PartsDisk {
-    /// Of these devices, each with so much data, in the order of the table. The first one has a
-    /// journal of so many bytes.
+    /// Of these devices, at least one, which are the pieces of a volume. The journal, of so many
+    /// bytes, lies behind the data of the first one, or where it has moved.
     pub fn new(
-        parts: impl Iterator<Item = ((Uuid, Arc<Device>, Granularity), u64)>,
+        devices: impl Iterator<Item = (Uuid, Arc<Device>, Granularity)>,
+        (spans, gone): (&[Span], &Gone),
         journal: u64,
         writable: bool,
     ) -> Self {
-        let (mut disks, mut stretches, mut end) = (Vec::new(), Vec::new(), 0);
-        for (number, ((uuid, device, granularity), data)) in parts.enumerate() {
-            let range = end..end + data;
-            end = range.end;
-            stretches.push(Stretch {
-                places: DATA_START + range.start..DATA_START + range.end,
-                disk: number,
-                back: range.start,
-            });
-            disks.push(PartDisk {
-                uuid,
-                file: FileDisk::new(&device, writable),
-                device,
-                granularity,
-                range,
-            });
-        }
-        stretches.push(Stretch {
-            places: DATA_START + end..DATA_START + end + journal,
-            disk: 0,
-            back: end - disks.first().map_or(0, |first: &PartDisk| first.range.end),
+        let device_spans = spans.iter().filter(|span| span.role.is_device());
+        let held = devices.zip(gone.others()).zip(device_spans);
+        let disks = held.map(|(((uuid, device, granularity), place), span)| PartDisk {
+            uuid,
+            file: FileDisk::new(&device, writable),
+            device,
+            granularity,
+            range: span.start..span.end,
+            leaves: span.role == Role::Device(Stay::Leaves),
+            place,
         });
-        Self { disks, stretches }
+        let disks: Vec<PartDisk> = disks.collect();
+        let mut stretches = stretches(spans, gone);
+        let end = spans.last().map_or(0, |last| last.end);
+        let behind_first = disks.first().map_or(0, |it| it.range.end - it.range.start);
+        let moved = |it: OnDevice| (gone.number_of(it.device), it.at);
+        let at = gone.journal.map_or((0, behind_first), moved);
+        stretches.push(Stretch::of(end..end + journal, at));
+        let is_whole = |span: &&Span| !matches!(span.role, Role::Header(_));
+        let ends = spans.iter().filter(is_whole).map(|span| span.end);
+        Self {
+            ends: ends.collect(),
+            disks,
+            stretches,
+        }
     }
 
     /// In the order of the volume.
     pub fn disks(&self) -> &[PartDisk] {
         &self.disks
+    }
+
+    /// Where the data of each disk ends in the volume, and of each that is gone.
+    pub fn ends(&self) -> Vec<u64> {
+        self.ends.clone()
+    }
+
+    /// The disks that the pool's header and the journal lie on.
+    pub fn hosts(&self) -> Option<(&PartDisk, &PartDisk)> {
+        let (header, journal) = (self.stretches.first()?, self.stretches.last()?);
+        Some((self.disks.get(header.disk)?, self.disks.get(journal.disk)?))
     }
 
     /// Kernel fds of the disks.
@@ -130,7 +184,7 @@ impl PartsDisk {
             pieces.push(On {
                 number: stretch.disk,
                 disk: &self.disks[stretch.disk],
-                at: place - stretch.back,
+                at: place.wrapping_sub(stretch.back),
                 piece,
             });
         }
@@ -175,7 +229,7 @@ impl Disk for PartsDisk {
                 Some(done) => done
                     .map(drop)
                     .map_err(|errno| DiskFailed(errno.to_string())),
-                None => One(number, &self.disks[number].file).sync(),
+                None => self.disks[number].one().sync(),
             };
             all = all.and(done);
         }
@@ -194,7 +248,7 @@ impl Disk for PartsDisk {
         let on_each = on_each.iter().enumerate();
         let mut written = on_each.filter(|(_, ranges)| !ranges.is_empty());
         written.try_for_each(|(number, ranges)| match number == 0 || site::step() {
-            true => One(number, &self.disks[number].file).settle(ranges),
+            true => self.disks[number].one().settle(ranges),
             false => Ok(()),
         })
     }
@@ -219,8 +273,8 @@ impl Disk for PartsDisk {
 }
 
 impl DiskLegs for PartsDisk {
-    fn has_place(&self, _: u64) -> bool {
-        true
+    fn has_place(&self, at: u64) -> bool {
+        self.find(at).is_some()
     }
 
     /// Nobody reads over the end of a part at once: they end at multiples of 2 MiB.
