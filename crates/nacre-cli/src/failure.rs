@@ -38,7 +38,10 @@ pub enum Failure {
         error: io::Error,
         remedy: &'static str,
     },
-    /// Wrong use that the parser cannot see.
+    /// What the pool, as it is now, does not allow.
+    #[error("{0}")]
+    Refused(String),
+    /// Wrong use that the parser cannot see, whatever the pool is.
     #[error("{0}")]
     Usage(String),
     /// Found where the default pool is, but somebody else wrote it or could write it.
@@ -120,7 +123,7 @@ impl Failure {
     /// The exit status that scripts see.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::Volume(VolumeError::NotAsManyDevices { .. }) => 2,
             Failure::BeforeStart(inner) => match **inner {
                 Failure::Usage(_) => 2,
                 _ => 125,
@@ -187,7 +190,7 @@ fn remedy_for_start(error: &io::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, processes};
+    use super::{Failure, VolumeError, processes};
     use std::io;
 
     #[test]
@@ -201,6 +204,10 @@ mod tests {
         assert_eq!(code(start(io::ErrorKind::NotFound)), expected(127));
         assert_eq!(code(start(io::ErrorKind::PermissionDenied)), expected(126));
         assert_eq!(code(Failure::Usage("u".into())), expected(2));
+        assert_eq!(code(Failure::Refused("r".into())), expected(1));
+        let (copies, devices) = (2, 1);
+        let few = VolumeError::NotAsManyDevices { copies, devices };
+        assert_eq!(code(few.into()), expected(2));
         let inner = Box::new(Failure::NoPreload {
             name: "a.so",
             variable: "A",

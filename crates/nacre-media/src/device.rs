@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
+use std::io;
 use std::num::ParseIntError;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{
     FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, fallocate, fstat, fstatfs, ftruncate,
-    ioctl_blksszget, major, minor, open, readlink, seek, unlink,
+    ioctl_blksszget, major, minor, open, readlink, seek, stat, unlink,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -56,6 +57,14 @@ impl DeviceIdentity {
     /// What [`DeviceIdentity::numbers`] gave.
     pub const fn of_numbers((first, second): (u64, u64)) -> Self {
         Self(first, second)
+    }
+
+    /// What a path leads to.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Ok(identity_of(&stat(path)?))
     }
 
     /// Device and inode of a file; of a device file, all ones (less one for a block device) and its

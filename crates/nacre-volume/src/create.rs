@@ -266,9 +266,10 @@ fn own_parts(parts: &mut [Part], options: CreateOptions) -> Result<u64, VolumeEr
         path: parts[0].device.path().to_owned(),
         why,
     };
-    if parts[0].journal == 0 {
+    // What one alone holds is as lasting as that one.
+    if parts[0].journal == 0 || !fit(&kinds_of(parts)?, options.caching) {
         return Err(refuse(
-            "copies of a part are for disks, or files in memory in mode cached, with room for a journal",
+            "copies of a part are for disks alone, or for files in memory alone in mode cached, with room for a journal",
         ));
     }
     if options.stripe == Some(Stripe::None) {

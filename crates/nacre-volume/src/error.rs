@@ -193,7 +193,7 @@ pub enum VolumeError {
     TooLargeForCopies(u64),
     /// There are not as many devices as copies.
     #[error(
-        "{copies} copies need as many devices, from 2 to {}; {devices} were named",
+        "{copies} copies need as many devices, from 2 to {}; the number of those named is {devices}",
         nacre_media::MOST_LEGS
     )]
     NotAsManyDevices {

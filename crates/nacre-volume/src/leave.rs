@@ -218,7 +218,7 @@ impl Volume {
     }
 }
 
-const NOT_THERE: &str = "has no such device; see nacre device list";
+const NOT_THERE: &str = "has no such device; `nacre device list` names them";
 
 /// As [`find`], of copies, which may be missing.
 fn find_copy(found: &Members, named: &Path) -> Option<usize> {

@@ -28,6 +28,7 @@ mod layout;
 mod leave;
 mod lock;
 mod member;
+mod names;
 mod open;
 mod parts;
 mod placement;
@@ -57,6 +58,7 @@ pub use nacre_media::{
     MirrorCounts, Numbers, Observer, Owner, Pace, ParsePolicyError, PieceTable, Policy,
     RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
+pub use names::Strayed;
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use presence::Presence;
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};

@@ -95,7 +95,7 @@ mistakes() {
     touch "$full/there"
     refuses "no folder" "name the pool, and the folder" "$NACRE" mount "$POOL"
     refuses "two pools" "name the pool once" "$NACRE" mount --pool "$POOL" "$POOL" "$AT"
-    refuses "no pool" "$SCRATCH/none: No such file" "$NACRE" mount "$SCRATCH/none" "$AT"
+    refuses "no pool" "$SCRATCH/none: no such file" "$NACRE" mount "$SCRATCH/none" "$AT"
     refuses "another file" "is no device of a Nacre pool" "$NACRE" mount "$SCRATCH/fstab" "$AT"
     refuses "a missing folder" "none: there is no such folder" "$NACRE" mount "$POOL" "$SCRATCH/none"
     refuses "a file as folder" "not a directory" "$NACRE" mount "$POOL" "$SCRATCH/fstab"

@@ -174,6 +174,8 @@ assert not os.listxattr(fd)'
     refuses "memory in mode direct" "mode cached" nacre create --copies metadata=2 --size 64M "$memory/x" "$memory/y"
     rmdir "$memory" || fail "a file is left in memory"
     refuses "another number" "as many devices" nacre create --copies metadata=3 --size 64M "$a" "$b"
+    refuses "memory beside a disk" "for disks alone" nacre create --copies metadata=2 --size 64M "$SCRATCH/disk-beside" "$DISK_FOLDER/beside-$$"
+    [[ ! -e $DISK_FOLDER/beside-$$ && ! -e $SCRATCH/disk-beside ]] || fail "what was refused left files"
     [[ ! -e $a ]] || fail "a file is left"
 }
 

@@ -53,7 +53,7 @@ impl Environment {
     pub fn new(library: &Path, mount: &[mounts::Mount], choice: &mounts::Choice) -> Environment {
         Environment {
             preload: preload::environment(library),
-            mounts: mounts::environment(mount, choice),
+            mounts: mounts::environment(mount, &[], choice),
             plans: preload::plans(),
         }
     }

@@ -16,7 +16,7 @@ use crate::users::users;
 use clap::{ArgAction, Args};
 use nacre_fs::Fs;
 use nacre_fuse::{FrontEnd, MountState, Options, mounted_at, state, unmount};
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, MediaError, Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -168,7 +168,7 @@ impl Mount {
             let text = format!("-o {option}: unknown; what means something here: {heeded}");
             return Err(Failure::Usage(text));
         }
-        let pool = fs::canonicalize(pool).map_err(|error| Failure::io(pool.display(), error))?;
+        let pool = fs::canonicalize(pool).map_err(|error| not_found(pool, error))?;
         let vacant = vacant(folder)?;
         output::refuse_of_others(folder)?;
         let option = |name| has(&arguments.options, name);
@@ -257,6 +257,7 @@ impl Mount {
     /// Unmounts when a signal comes, and finishes what processes left that were killed.
     fn watch(&self, fs: &Fs, events: &Receiver<Event>) {
         let (mut orphaned, mut committed) = (false, Instant::now());
+        let mut names = upkeep::Names::default();
         let every = fs.store().commit_every();
         loop {
             match events.recv_timeout(REAP_EVERY.min(every)) {
@@ -274,6 +275,7 @@ impl Mount {
                         committed = Instant::now();
                     }
                     self.keep_house(fs, due);
+                    names.look(fs);
                 }
                 Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -443,6 +445,14 @@ fn vacant(folder: &Path) -> Result<PathBuf> {
     let folder = folder.display();
     let text = format!("{folder}: {what}; unmount it with `nacre umount {folder}`");
     Err(Failure::Usage(text))
+}
+
+/// As all commands say it.
+fn not_found(pool: &Path, error: io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => VolumeError::from(MediaError::NotFound(pool.to_owned())).into(),
+        _ => Failure::io(pool.display(), error),
+    }
 }
 
 /// As `nacre run` does; `name` is what the user calls the folder.

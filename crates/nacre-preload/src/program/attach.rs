@@ -14,6 +14,7 @@ use nacre_fs::Fs;
 use nacre_media::MediaError;
 use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
+use nacre_types::mount_table;
 use nacre_volume::{Volume, VolumeError};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -134,6 +135,9 @@ pub fn failure(mount: &Mount, error: &(dyn Error + 'static)) -> AttachFailure {
     {
         return AttachFailure::Addresses(no_addresses(mount, needed));
     }
+    if error.is::<Another>() {
+        return AttachFailure::Other(format!("{pool}: {error}"));
+    }
     AttachFailure::Other(format!(
         "cannot attach the pool {pool}: {error}\n       `nacre check {pool}` says more"
     ))
@@ -155,6 +159,20 @@ fn no_addresses(mount: &Mount, len: u64) -> String {
     )
 }
 
+/// Who began with one pool and went on with another would have files of both open.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another pool is there than when `nacre run` began; end it, and start it again to use this one"
+)]
+struct Another;
+
+fn is_another(mount: &Mount, volume: &Volume) -> bool {
+    let identity = volume.identity().map(|it| it.numbers());
+    let file = identity.map(|(device, inode)| mount_table::identity(device, inode));
+    let differs = mount.file.is_some() && mount.file != file;
+    differs || mount.uuid.is_some_and(|uuid| uuid != volume.uuid())
+}
+
 fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
     let access = if mount.read_only {
         nacre_volume::Access::ReadOnly
@@ -163,6 +181,9 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
     };
     let volume = Volume::open_or_copy(&mount.pool, &mount.copies, mount.owner, access)
         .map_err(StoreError::from)?;
+    if is_another(mount, &volume) {
+        return Err(Another.into());
+    }
     let len = volume.len();
     // Looked for once: who attaches sees that it still stands.
     let folder = nacre_store::runtime::lifted_folder(&volume)?;

@@ -1,16 +1,24 @@
 //! `NACRE_MOUNTS`:
-//! `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro][,owner=OWNER][,copy=DEVICE]`,
-//! several separated by `;`.
+//! `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro][,pool=UUID][,file=IDENTITY]
+//! [,owner=OWNER][,copy=DEVICE]`, several separated by `;`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use nacre_store::WriteMode;
+use nacre_types::Uuid;
+#[cfg(doc)]
+use nacre_types::mount_table;
 use nacre_volume::{Owner, Policy};
 
 /// Begins an option that names another device of a pool with copies.
 const COPY: &[u8] = b"copy=";
+/// Begins the option that says which pool it is.
+const POOL: &[u8] = b"pool=";
+/// Begins the option that says which file it is, as [`mount_table::identity`].
+const FILE: &[u8] = b"file=";
 /// Begins the option that says whose the pool's devices are.
 const OWNER: &[u8] = b"owner=";
 
@@ -27,6 +35,10 @@ pub struct Mount {
     pub granularity: Option<Policy>,
     /// Without changes.
     pub read_only: bool,
+    /// The pool that it was when the program's `nacre run` began. `None`: whichever is there.
+    pub uuid: Option<Uuid>,
+    /// The file that it was, as [`mount_table::identity`].
+    pub file: Option<String>,
     /// Devices that hold the same, for when that one is lost.
     pub copies: Vec<PathBuf>,
     /// The owner that they must have. `None`: they are not used.
@@ -66,6 +78,8 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
         mode: None,
         granularity: None,
         read_only: false,
+        uuid: None,
+        file: None,
         copies: Vec::new(),
         owner: None,
     };
@@ -84,22 +98,26 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
                     .push(PathBuf::from(OsStr::from_bytes(&option[COPY.len()..])));
             }
             _ if option.starts_with(OWNER) => {
-                let owner = owner(&option[OWNER.len()..]).ok_or_else(|| wrong("bad owner"))?;
+                let owner = parsed(&option[OWNER.len()..]).ok_or_else(|| wrong("bad owner"))?;
                 mount.owner = Some(owner);
             }
+            _ if option.starts_with(POOL) => {
+                let uuid = parsed(&option[POOL.len()..]).ok_or_else(|| wrong("bad pool"))?;
+                mount.uuid = Some(uuid);
+            }
+            _ if option.starts_with(FILE) => mount.file = parsed(&option[FILE.len()..]),
             _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
         }
     }
     Ok(mount)
 }
 
-fn owner(text: &[u8]) -> Option<Owner> {
+fn parsed<T: FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn policy(option: &[u8]) -> Option<Policy> {
-    let name = option.strip_prefix(b"granularity=")?;
-    std::str::from_utf8(name).ok()?.parse().ok()
+    parsed(option.strip_prefix(b"granularity=")?)
 }
 
 #[cfg(test)]
@@ -108,7 +126,8 @@ mod tests {
 
     #[test]
     fn one_mount_with_options() {
-        let text = b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro,owner=7:8:640,copy=/q";
+        let text = b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro,owner=7:8:640,copy=/q,\
+            pool=c35248ba-93a6-499a-92f3-f79575435660,file=fe00-1";
         let mounts = parse(text).unwrap();
         assert_eq!(mounts[0].prefix, b"/nacre");
         assert_eq!(mounts[0].pool, PathBuf::from("/dev/shm/p"));
@@ -116,6 +135,12 @@ mod tests {
         assert_eq!(mounts[0].granularity, Some(Policy::Optane { modules: 2 }));
         assert!(mounts[0].read_only);
         assert_eq!(mounts[0].copies, [PathBuf::from("/q")]);
+        let uuid = mounts[0].uuid.map(|uuid| uuid.to_string());
+        assert_eq!(
+            uuid.as_deref(),
+            Some("c35248ba-93a6-499a-92f3-f79575435660")
+        );
+        assert_eq!(mounts[0].file.as_deref(), Some("fe00-1"));
         let (uid, gid, mode) = (7, 8, 0o640);
         assert_eq!(mounts[0].owner, Some(Owner { uid, gid, mode }));
     }
@@ -135,6 +160,7 @@ mod tests {
             "/a=b,wo",
             "/a=b,granularity=",
             "/a=b,owner=7",
+            "/a=b,pool=7",
             "/=b",
         ] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");

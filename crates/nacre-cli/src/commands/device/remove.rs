@@ -174,7 +174,7 @@ fn refuse_full(pool: &Path, drained: &Drained) -> Result<()> {
 
 fn no_room(pool: &Path) -> Failure {
     let pool = pool.display();
-    Failure::Usage(format!(
+    Failure::Refused(format!(
         "{pool}: the other devices have no room for the rest, some of which needs 4 MiB side by \
          side; remove files or add a device and call it again, or call it off: nacre device remove \
          --cancel {pool}"
@@ -207,7 +207,7 @@ fn finish(pool: &Path, report: &mut Report) -> Result<()> {
     };
     if !store.is_writable() {
         let pool = pool.display();
-        return Err(Failure::Usage(format!(
+        return Err(Failure::Refused(format!(
             "{pool}: is damaged; nacre check --repair {pool} first"
         )));
     }

@@ -50,8 +50,8 @@ fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
     let new = copies.iter().find(|copy| is_at(copy, &arguments.new));
     match (old, new) {
         (Some(old), Some(new)) if new.replaces == Some(old.uuid) => Ok(()),
-        (Some(_), Some(new)) if new.state.is_stored_to() => Err(Failure::Usage(format!(
-            "{}: is a device of this pool",
+        (Some(_), Some(new)) if new.state.is_stored_to() => Err(Failure::Refused(format!(
+            "{}: is a device of this pool; name another one that is to come",
             arguments.new.display()
         ))),
         (Some(old), _) => {
@@ -60,9 +60,10 @@ fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
         }
         // A crash may have left its label.
         (None, Some(_)) if forget(arguments)? => Ok(()),
-        (None, _) => Err(Failure::Usage(format!(
-            "{}: no device of this pool; see nacre device list",
-            arguments.old.display()
+        (None, _) => Err(Failure::Refused(format!(
+            "{}: is no device of this pool; see `nacre device list {}`",
+            arguments.old.display(),
+            arguments.pool.display()
         ))),
     }
 }

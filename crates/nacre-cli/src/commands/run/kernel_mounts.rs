@@ -10,7 +10,8 @@ use crate::mode::Mode;
 use nacre_fuse::{MountState, mounted_at, state, unmount};
 use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
-use nacre_types::reach;
+use nacre_types::{Uuid, reach};
+use nacre_volume::Volume;
 use rustix::fs::{Access, access};
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -52,6 +53,8 @@ struct Places {
 
 struct MountPlace {
     mount: Mount,
+    /// The pool that it was at the start.
+    uuid: Option<Uuid>,
     /// The folder, without links.
     real: PathBuf,
     /// It was not there, and goes with the mount.
@@ -154,6 +157,7 @@ impl MountPlace {
         let possible = !mounts::is_outer(&mount.folder) && !others && free();
         possible.then(|| MountPlace {
             mount: mount.clone(),
+            uuid: uuid_at(&mount.pool),
             real,
             is_made: false,
             server: None,
@@ -163,7 +167,8 @@ impl MountPlace {
     /// Mounts the pool unless it is. Another `nacre run` may have done so. A server whose mount is
     /// gone has ended, or is about to.
     fn mount(&mut self, choice: Choice) {
-        if self.mount.by_kernel().is_none() {
+        let same = uuid_at(&self.mount.pool) == self.uuid;
+        if same && self.mount.by_kernel().is_none() {
             self.is_made |= DirBuilder::new().mode(0o755).create(&self.real).is_ok();
             self.server = self.start(choice);
             if self.is_made && self.server.is_none() {
@@ -234,6 +239,11 @@ fn follow(mut child: Child, mut output: ChildStdout, folder: &Path, to: &Sender<
         let _somebody_else_did = unmount(folder, true);
     }
     let _nobody_waits = to.send(Said::Ended);
+}
+
+/// The pool that has this name by now (D88).
+fn uuid_at(pool: &Path) -> Option<Uuid> {
+    Volume::inspect(pool).ok().map(|label| label.pool)
 }
 
 /// The folder, which need not be there, without links.

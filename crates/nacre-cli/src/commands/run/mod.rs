@@ -171,7 +171,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         offer.mount();
     }
     let checked = program.check(&mounts, arguments.policy());
-    let command = checked.and_then(|()| command(arguments, &program, &mounts, offer.as_ref()));
+    let command =
+        checked.and_then(|()| command(arguments, &program, (&mounts, &attached), offer.as_ref()));
     let used = attached.iter().map(|pool| (pool.path.as_path(), &pool.fs));
     let status = upkeep::beside(used, arguments.scrub_every, || {
         command.and_then(|(command, _plans)| supervisor::keep(command, &program.name(), &attached))
@@ -292,7 +293,7 @@ fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<A
 fn command(
     arguments: &Arguments,
     program: &program::Program,
-    mounts: &[Mount],
+    (mounts, attached): (&[Mount], &[Attached]),
     offer: Option<&KernelMounts>,
 ) -> Result<(Command, Option<OwnedFd>)> {
     let library = preload::POOLS
@@ -309,7 +310,10 @@ fn command(
     if arguments.allow_unserved {
         command.env(reach::VARIABLE, "allow");
     }
-    command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
+    command.env(
+        "NACRE_MOUNTS",
+        mounts::environment(mounts, attached, &choice),
+    );
     if env::var_os("NACRE_MOUNTS").is_none() {
         command.env("NACRE_EMPTY_HANDED", std::process::id().to_string());
     }

@@ -1,5 +1,6 @@
 //! Which pool appears where, and how the preload library is told.
 
+use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode;
 use crate::tree_path::absolute;
@@ -174,11 +175,16 @@ fn refuse_separators(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The variable that the preload library reads. Pools of a surrounding `nacre run` stay visible,
-/// unless one of ours takes their place.
-pub fn environment(mounts: &[Mount], choice: &Choice) -> OsString {
+/// The variable that the preload library reads. Of pools that are attached it says which ones they
+/// are: programs take no others that have their names by then (D88). Pools of a surrounding
+/// `nacre run` stay visible, unless one of ours takes their place.
+pub fn environment(mounts: &[Mount], attached: &[Attached], choice: &Choice) -> OsString {
     let outer = env::var_os(VARIABLE).unwrap_or_default();
-    let mut entries: Vec<Vec<u8>> = mounts.iter().map(|mount| entry(mount, choice)).collect();
+    let entry_of = |(at, mount): (usize, &Mount)| match attached.get(at) {
+        Some(pool) => add_known(entry(mount, choice), &mount.pool, pool.fs.store().volume()),
+        None => entry(mount, choice),
+    };
+    let mut entries: Vec<Vec<u8>> = mounts.iter().enumerate().map(entry_of).collect();
     let outer = outer.as_bytes().split(|&byte| byte == b';');
     entries.extend(
         outer
@@ -229,13 +235,22 @@ fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
     if choice.read_only {
         entry.extend_from_slice(b",ro");
     }
-    let Some((owner, copies)) = copies_of(&mount.pool) else {
-        return entry;
-    };
-    entry.extend_from_slice(format!(",owner={owner}").as_bytes());
-    for copy in copies {
-        entry.extend_from_slice(b",copy=");
-        entry.extend_from_slice(copy.as_os_str().as_bytes());
+    entry
+}
+
+/// Adds by what programs know the pool again. One with copies may lose its first device meanwhile:
+/// they find it by the others.
+fn add_known(mut entry: Vec<u8>, pool: &Path, volume: &Volume) -> Vec<u8> {
+    entry.extend_from_slice(format!(",pool={}", volume.uuid()).as_bytes());
+    if let Some((owner, copies)) = copies_of(pool) {
+        entry.extend_from_slice(format!(",owner={owner}").as_bytes());
+        for copy in copies {
+            entry.extend_from_slice(b",copy=");
+            entry.extend_from_slice(copy.as_os_str().as_bytes());
+        }
+    } else if let Some((device, inode)) = volume.identity().map(|it| it.numbers()) {
+        let identity = mount_table::identity(device, inode);
+        entry.extend_from_slice(format!(",file={identity}").as_bytes());
     }
     entry
 }

@@ -5,7 +5,7 @@
 //! supervisor only must not die of them. Signals sent to the supervisor alone are passed on.
 
 use crate::attached::Attached;
-use crate::commands::upkeep::tell_unwritten;
+use crate::commands::upkeep::{Names, tell_unwritten};
 use crate::failure::{Failure, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -54,6 +54,7 @@ fn arrivals() -> std::io::Result<Receiver<i32>> {
 fn wait(child: &mut Child, signals: &Receiver<i32>, pools: &[Attached]) -> Result<ExitStatus> {
     let lost = |error| Failure::io("the program", error);
     let mut commits: Vec<Commits<'_>> = pools.iter().map(Commits::of).collect();
+    let mut names: Vec<Names> = pools.iter().map(|_| Names::default()).collect();
     loop {
         if let Some(status) = child.try_wait().map_err(lost)? {
             return Ok(status);
@@ -63,6 +64,9 @@ fn wait(child: &mut Child, signals: &Receiver<i32>, pools: &[Attached]) -> Resul
             Ok(signal) => pass_on(signal, child),
             Err(RecvTimeoutError::Timeout) => {
                 reap(pools);
+                for (names, pool) in names.iter_mut().zip(pools) {
+                    names.look(&pool.fs);
+                }
                 commits.iter_mut().for_each(Commits::commit_if_due);
             }
             Err(RecvTimeoutError::Disconnected) => return child.wait().map_err(lost),

@@ -2,9 +2,11 @@
 
 mod cold;
 mod dirty;
+mod names;
 mod scrub;
 
 pub use dirty::tell_unwritten;
+pub use names::Names;
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
