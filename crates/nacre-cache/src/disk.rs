@@ -20,18 +20,6 @@ pub trait Disk {
     /// Writes; these bytes are durable on return. Earlier writes may be or not.
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed>;
 
-    /// As [`Disk::write_through`]. `meanwhile` is done once before the return, as a rule while the
-    /// disk writes.
-    fn write_through_beside(
-        &self,
-        at: u64,
-        bytes: &[u8],
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), DiskFailed> {
-        meanwhile();
-        self.write_through(at, bytes)
-    }
-
     /// All that was written before is durable on return.
     fn sync(&self) -> Result<(), DiskFailed>;
 
@@ -41,14 +29,8 @@ pub trait Disk {
     }
 
     /// Whether writes gather in memory until a sync, so that to write a place often costs the disk
-    /// little. Then records go home as soon as there are so many bytes of them, at the latest.
+    /// little. Then records go home as soon as there are so many bytes of them.
     fn gathers(&self) -> Option<u64> {
-        None
-    }
-
-    /// Where it can do something while it writes through, records go home beside the next one, from
-    /// so many bytes of them on.
-    fn gathers_beside(&self) -> Option<u64> {
         None
     }
 

@@ -23,7 +23,7 @@ const HOME_MAX: u64 = 1 << 20;
 /// From so many bytes on records that go home are read in pieces.
 const HOME_WINDOW: u64 = 4 << 20;
 /// So many times records go home while the journal fills, at least.
-const BATCHES: u64 = 2;
+const BATCHES: u64 = 16;
 
 /// Bytes and the place on the disk where they belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -247,10 +247,7 @@ impl<D: Disk> Journal<D> {
 
     /// Writes a version: after a crash all of it is there or nothing. Durable on return. A home
     /// place in the journal is a bug of the caller and panics.
-    ///
-    /// Where writes gather, records before it go home while it is on its way: the caller has noted
-    /// the [position](Journal::position) behind them, or lets whoever comes next look on the disk.
-    pub fn append(&mut self, draft: &mut Draft, recall: Recall<'_>) -> Result<(), JournalError> {
+    pub fn append(&mut self, draft: &mut Draft) -> Result<(), JournalError> {
         let outside = draft.homes().iter().all(|home| self.is_outside(home));
         assert!(outside, "a home place in the journal");
         let needed = draft.needed();
@@ -263,38 +260,14 @@ impl<D: Disk> Journal<D> {
         }
         let (record, crc) = draft.seal(self.next, self.pool, self.disk.grain());
         self.guarded(|journal| {
-            journal.write_record(record, recall)?;
+            journal
+                .disk
+                .write_through(journal.at + journal.end, record)?;
             journal.end += needed;
             journal.next = journal.next.wrapping_add(1);
             journal.past = crc;
             Ok(())
         })
-    }
-
-    /// Writes a record. Some of those before it go home meanwhile (J3), so that who waits for the
-    /// disk does not wait for that, too.
-    fn write_record(&mut self, record: &[u8], recall: Recall<'_>) -> Result<(), JournalError> {
-        let (place, from) = (self.at + self.end, self.away_from());
-        let enough = self.disk.gathers_beside();
-        let Some(enough) = enough.filter(|&enough| self.end - from.place >= enough) else {
-            return Ok(self.disk.write_through(place, record)?);
-        };
-        let mut home = Ok(self.home);
-        let mut meanwhile = || home = self.write_some_home(2 * enough, recall);
-        self.disk
-            .write_through_beside(place, record, &mut meanwhile)?;
-        // What could not go home stays in the journal.
-        self.home = home.unwrap_or(self.home);
-        Ok(())
-    }
-
-    /// As `write_home`, from the first record that is not home, until what was read is forgotten.
-    fn write_some_home(&self, most: u64, recall: Recall<'_>) -> Result<At, JournalError> {
-        let from = self.away_from();
-        let (next, _) = self.write_home(from, most, recall)?;
-        self.disk
-            .forget(self.at + from.place, self.len - from.place);
-        Ok(next)
     }
 
     /// Writes records home that are not there yet, if that gathers in memory and there are enough
@@ -312,7 +285,9 @@ impl<D: Disk> Journal<D> {
         let batch = enough.min(room / BATCHES).max(grown);
         if self.end - from.place >= batch {
             // More than comes, where somebody died and did not say how far he was.
-            self.home = self.write_some_home(2 * batch, recall)?;
+            (self.home, _) = self.write_home(from, 2 * batch, recall)?;
+            let read = from.place;
+            self.disk.forget(self.at + read, self.len - read);
         }
         let filled = self.end - RECORDS_AT;
         for range in passes::begun((filled - grown, filled), room, self.at) {

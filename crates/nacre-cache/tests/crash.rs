@@ -33,33 +33,21 @@ enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
     grain: u64,
-    /// As [`Disk::gathers`] says.
-    gathers: Option<u64>,
-    /// As [`Disk::gathers_beside`] says.
-    beside: Option<u64>,
+    gathers: bool,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 3] = [
     Kind {
         grain: 4096,
-        gathers: None,
-        beside: None,
+        gathers: false,
     },
     Kind {
         grain: 64,
-        gathers: None,
-        beside: None,
+        gathers: false,
     },
     Kind {
         grain: 4096,
-        gathers: Some(1),
-        beside: None,
-    },
-    // Records go home beside the next one.
-    Kind {
-        grain: 4096,
-        gathers: Some(64 << 10),
-        beside: Some(1),
+        gathers: true,
     },
 ];
 
@@ -152,11 +140,7 @@ impl Disk for &Model {
     }
 
     fn gathers(&self) -> Option<u64> {
-        self.0.borrow().kind.gathers
-    }
-
-    fn gathers_beside(&self) -> Option<u64> {
-        self.0.borrow().kind.beside
+        self.0.borrow().kind.gathers.then_some(1)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
@@ -164,22 +148,9 @@ impl Disk for &Model {
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        self.write_through_beside(at, bytes, &mut || {})
-    }
-
-    fn write_through_beside(
-        &self,
-        at: u64,
-        bytes: &[u8],
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), DiskFailed> {
         self.put(at, bytes)?;
-        meanwhile();
         let mut state = self.0.borrow_mut();
         let sectors = at as usize / SECTOR..(at as usize + bytes.len()).div_ceil(SECTOR);
-        if state.left == 0 {
-            return Err(DiskFailed("no power".into()));
-        }
         if state.fault != Fault::Through {
             state.settle(|sector| !sectors.contains(&sector));
         }
@@ -245,10 +216,10 @@ fn nothing(_place: u64, _to: &mut [u8]) -> bool {
 
 fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError> {
     let mut draft = draft(&places(number), 700, number as u8);
-    match journal.append(&mut draft, &nothing) {
+    match journal.append(&mut draft) {
         Err(JournalError::Full) => {
             journal.checkpoint()?;
-            journal.append(&mut draft, &nothing)?;
+            journal.append(&mut draft)?;
         }
         done => done?,
     }
@@ -374,22 +345,17 @@ fn whatever_is_switched_off_is_found() {
 }
 
 #[test]
-fn what_gathers_goes_home_with_its_record_or_the_next_one() {
+fn what_gathers_goes_home_with_its_record_and_a_checkpoint_reads_nothing() {
     for kind in KINDS {
         let model = Model::new(empty(), usize::MAX, Fault::None).of_kind(kind);
         let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
         append(&mut journal, 1).unwrap();
         append(&mut journal, 2).unwrap();
-        let version = match kind.gathers {
-            None => 0,
-            Some(1) => 2,
-            Some(_) => 1,
-        };
-        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(version);
-        assert!(home, "{kind:?}");
+        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
+        assert_eq!(home, kind.gathers);
         model.0.borrow_mut().read = 0;
         journal.checkpoint().unwrap();
-        assert_eq!(model.0.borrow().read == 0, version == 2, "{kind:?}");
+        assert_eq!(model.0.borrow().read == 0, kind.gathers);
         assert!(model.0.borrow().durable[..JOURNAL_AT as usize] == expected(2));
     }
 }
@@ -431,7 +397,7 @@ fn what_is_remembered_of_records_is_not_read_and_not_trusted() {
         let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
         for number in 1..=2 {
             let mut draft = draft(&places(number), 700, number as u8);
-            journal.append(&mut draft, &nothing).unwrap();
+            journal.append(&mut draft).unwrap();
         }
         let recall = |place: u64, to: &mut [u8]| {
             let at = (JOURNAL_AT + place) as usize;
@@ -482,7 +448,7 @@ fn no_more_is_written_than_the_disk_has_to() {
         let model = Model::new(start, usize::MAX, Fault::None).of_kind(kind);
         let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
         let mut one = draft(&[100], 700, 1);
-        journal.append(&mut one, &nothing).unwrap();
+        journal.append(&mut one).unwrap();
         drop(journal);
         let disk = model.0.into_inner().view();
         let record = &disk[(JOURNAL_AT + RECORDS_AT) as usize..];
@@ -499,7 +465,7 @@ fn bad_sizes_and_large_versions_are_refused() {
         assert_eq!(refused.err(), Some(JournalError::BadSize(len)));
     }
     let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-    let refused = journal.append(&mut draft(&[DISK as u64], JOURNAL, 1), &nothing);
+    let refused = journal.append(&mut draft(&[DISK as u64], JOURNAL, 1));
     assert!(matches!(refused, Err(JournalError::TooLarge { .. })));
     append(&mut journal, 1).unwrap();
 }
@@ -526,7 +492,7 @@ fn after_a_failure_nothing_is_written() {
 fn a_home_place_in_the_journal_is_a_bug() {
     let model = Model::new(empty(), usize::MAX, Fault::None);
     let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-    let _never = journal.append(&mut draft(&[JOURNAL_AT - 1], 2, 0), &nothing);
+    let _never = journal.append(&mut draft(&[JOURNAL_AT - 1], 2, 0));
 }
 
 #[test]
@@ -543,9 +509,7 @@ fn a_copy_that_went_its_own_way_is_not_gone_on_with() {
         let (model, _) = open(disk);
         let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
         for &byte in bytes {
-            journal
-                .append(&mut draft(&[100], 700, byte), &nothing)
-                .unwrap();
+            journal.append(&mut draft(&[100], 700, byte)).unwrap();
         }
         if checkpoint {
             journal.checkpoint().unwrap();
@@ -647,10 +611,10 @@ fn work_on_twins(twins: &Twins<'_>, wrong: Wrong) -> (u64, bool) {
     };
     for number in from + 1..=from + 8 {
         let mut draft = draft(&places(number), 700, number as u8);
-        let mut append = || match journal.append(&mut draft, &nothing) {
+        let mut append = || match journal.append(&mut draft) {
             Err(JournalError::Full) => {
                 journal.checkpoint()?;
-                journal.append(&mut draft, &nothing)
+                journal.append(&mut draft)
             }
             done => done,
         };
@@ -766,9 +730,7 @@ fn records_that_differ_are_not_trusted() {
     let models = [(); 2].map(|()| Model::new(empty(), usize::MAX, Fault::None));
     for (model, byte) in models.iter().zip([1, 2]) {
         let mut journal = Journal::open(model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-        journal
-            .append(&mut draft(&[100], 700, byte), &nothing)
-            .unwrap();
+        journal.append(&mut draft(&[100], 700, byte)).unwrap();
     }
     let place = (POOL, JOURNAL_AT, JOURNAL);
     let agreed = agree(&[&models[0], &models[1]], place, true).unwrap();

@@ -20,11 +20,6 @@ pub(crate) fn caller() -> usize {
     unsafe { CALLER.load(Relaxed).as_ref() }.map_or(0, |caller| caller())
 }
 
-/// Whether children may be in the process's memory: it may be gone, and its memory is used still.
-pub(crate) fn may_share_memory() -> bool {
-    !CALLER.load(Relaxed).is_null()
-}
-
 /// Children that store at the same time; a further one waits for one of them to end.
 const GUESTS: usize = 64;
 const NUMBER_BITS: u32 = 16;

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 
 use crate::aio::{Context, MOST, Request};
-use crate::guest::may_share_memory;
 
 /// A call that may take long.
 #[derive(Clone, Copy, Debug)]
@@ -32,25 +31,6 @@ impl FileCall<'_> {
 /// would: `None` for one that was not done, and has to be done alone.
 pub fn together(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
     calls.chunks(MOST).flat_map(at_once).collect()
-}
-
-/// Does `meanwhile` while a call is under way. Answers as [`together`] does.
-///
-/// A process that is killed meanwhile is taken for dead when the kernel has ended it, and that waits
-/// for calls of its memory. So whoever goes on in its place never meets the call. If children are
-/// in its memory the kernel does not wait, and the call is left to the caller.
-pub fn beside(call: &FileCall<'_>, meanwhile: &mut dyn FnMut()) -> Option<Result<usize, Errno>> {
-    let mut context = CONTEXT.try_lock().ok().filter(|_| !may_share_memory());
-    let begin = |context: &mut Context| {
-        // SAFETY: the file and the buffer are the caller's, who waits here. Should `meanwhile`
-        // panic, the kernel reads bytes that nobody needs any more.
-        unsafe { context.begin(&mut [call.request()]) }
-    };
-    let begun = context.as_deref_mut().map_or(0, begin);
-    meanwhile();
-    let mut gave = None;
-    let done = context?.wait(begun, |_, result| gave = result_of(result));
-    done.map_or_else(|errno| Some(Err(errno)), |()| gave)
 }
 
 /// As [`together`], of at most [`MOST`].
@@ -89,12 +69,12 @@ fn result_of(result: i64) -> Option<Result<usize, Errno>> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
     use rustix::io::Errno;
 
-    use super::{FileCall, beside, together};
+    use super::{FileCall, together};
 
     #[test]
     fn calls_give_what_they_give_alone() {
@@ -131,31 +111,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn work_is_done_once_beside_a_call() {
-        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let to_read = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
-        let mut times = 0;
-        for (fd, wanted) in [
-            (file.as_fd(), Ok(5000)),
-            (to_read.as_fd(), Err(Errno::BADF)),
-        ] {
-            let call = FileCall::Write(fd, 100, &[7; 5000]);
-            let gave = beside(&call, &mut || {
-                times += 1;
-                file.write_all_at(&[9; 100], 0).unwrap();
-            });
-            // Where the kernel refuses, the call has to be done alone.
-            assert!(gave.is_none_or(|gave| gave == wanted), "{gave:?}");
-            if gave == Some(Ok(5000)) {
-                let mut bytes = [0; 5100];
-                file.read_exact_at(&mut bytes, 0).unwrap();
-                assert!(bytes[..100] == [9; 100] && bytes[100..] == [7; 5000]);
-            }
-        }
-        assert_eq!(times, 2);
     }
 
     #[test]

@@ -487,13 +487,12 @@ impl Volume {
     ) -> Result<At, JournalError> {
         let mut journal = self.resume(cache, image, home)?;
         let before = journal.room();
-        let recall = |place, to: &mut [u8]| cache.recall(image, place, to);
         begin_step(image);
-        match journal.append(draft, &recall) {
+        match journal.append(draft) {
             Err(JournalError::Full) => {
                 bring_home(&mut journal, image)?;
                 begin_step(image);
-                journal.append(draft, &recall)?;
+                journal.append(draft)?;
             }
             other => other?,
         }
@@ -507,7 +506,7 @@ impl Volume {
         let now = now.map_or(0, |now| now.as_secs());
         image.word(ImageWord::Time, 0).store(now, SeqCst);
         // The record is durable, whatever becomes of this: else a checkpoint does it.
-        let _ = journal.bring_home(draft.needed(), &recall);
+        let _ = journal.bring_home(draft.needed(), &|place, to| cache.recall(image, place, to));
         Ok(journal.position().home)
     }
 

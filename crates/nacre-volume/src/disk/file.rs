@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Device, FileCall, beside, lifted, write_back};
+use nacre_media::{Device, FileCall, lifted, write_back};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
 
@@ -15,15 +15,9 @@ use rustix::io::{Errno, pread, pwrite};
 const BLOCK: usize = 4096;
 /// So many bytes of records go home at once. The explorer has small files.
 const HOME_BATCH: u64 = if cfg!(feature = "explore") {
-    8 << 10
-} else {
-    2 << 20
-};
-/// So many are enough to go home beside the next one: 16 pages take half of what a record takes.
-const HOME_BESIDE: u64 = if cfg!(feature = "explore") {
     1
 } else {
-    64 << 10
+    2 << 20
 };
 /// `O_DSYNC`: the size of a device does not change, so its times are all that `O_SYNC` adds, at the
 /// price of a commit of its file system. (What rustix 1.1 calls so is `O_SYNC` on Linux.)
@@ -98,10 +92,6 @@ fn failed(errno: Errno) -> DiskFailed {
     DiskFailed(errno.to_string())
 }
 
-fn read_only() -> DiskFailed {
-    DiskFailed("it is open for reading only".into())
-}
-
 fn read_all(fd: impl AsFd, mut at: u64, mut to: &mut [u8]) -> Result<(), DiskFailed> {
     while !to.is_empty() {
         match pread(&fd, &mut *to, at) {
@@ -149,7 +139,7 @@ impl Disk for FileDisk {
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         let Some(fd) = self.through.as_deref() else {
-            return Err(read_only());
+            return Err(DiskFailed("it is open for reading only".into()));
         };
         match with_aligned(bytes, |bytes| write_all(fd, at, bytes)) {
             Ok(()) => Ok(()),
@@ -159,24 +149,6 @@ impl Disk for FileDisk {
                 self.write(at, bytes)?;
                 self.settle(slice::from_ref(&(at..at + bytes.len() as u64)))
             }
-        }
-    }
-
-    fn write_through_beside(
-        &self,
-        at: u64,
-        bytes: &[u8],
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), DiskFailed> {
-        let Some(fd) = self.through() else {
-            return Err(read_only());
-        };
-        let write = |bytes: &[u8]| beside(&FileCall::Write(fd, at, bytes), meanwhile);
-        match with_aligned(bytes, write) {
-            Some(Ok(len)) if len == bytes.len() => Ok(()),
-            Some(Err(errno)) => Err(failed(errno)),
-            // In part or not at all: once more, alone.
-            _ => self.write_through(at, bytes),
         }
     }
 
@@ -200,10 +172,6 @@ impl Disk for FileDisk {
 
     fn gathers(&self) -> Option<u64> {
         Some(HOME_BATCH)
-    }
-
-    fn gathers_beside(&self) -> Option<u64> {
-        Some(HOME_BESIDE)
     }
 
     fn expect(&self, range: Range<u64>) {

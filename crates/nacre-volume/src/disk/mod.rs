@@ -182,20 +182,6 @@ impl Disk for &DeviceDisk {
         self.way().write_through(at, bytes)
     }
 
-    fn write_through_beside(
-        &self,
-        at: u64,
-        bytes: &[u8],
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), DiskFailed> {
-        if cfg!(feature = "explore") {
-            // The explorer cuts between the two. What is not synced may be lost behind either.
-            meanwhile();
-            return self.write_through(at, bytes);
-        }
-        self.way().write_through_beside(at, bytes, meanwhile)
-    }
-
     fn sync(&self) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
         self.fail_as_wished()?;
@@ -220,10 +206,6 @@ impl Disk for &DeviceDisk {
 
     fn gathers(&self) -> Option<u64> {
         self.way().gathers()
-    }
-
-    fn gathers_beside(&self) -> Option<u64> {
-        self.way().gathers_beside()
     }
 
     fn expect(&self, range: Range<u64>) {
