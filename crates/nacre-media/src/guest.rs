@@ -13,6 +13,11 @@ pub fn tell_callers_apart(by: &'static Caller) {
     CALLER.store(std::ptr::from_ref(by).cast_mut(), Relaxed);
 }
 
+/// Whether children may be in the process's memory, which is used still when the process is gone.
+pub(crate) fn may_share_memory() -> bool {
+    !CALLER.load(Relaxed).is_null()
+}
+
 /// The child that calls, or 0.
 #[inline]
 pub(crate) fn caller() -> usize {

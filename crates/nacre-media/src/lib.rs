@@ -80,7 +80,7 @@ pub use mirror::{
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;
-pub use together::{FileCall, together};
+pub use together::{FileCall, HeldCalls, hold_calls, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

@@ -1,11 +1,14 @@
 //! Calls on several files at the same time.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::aio::{Context, MOST, Request};
+use crate::guest::may_share_memory;
 
 /// A call that may take long.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +20,13 @@ pub enum FileCall<'c> {
 }
 
 static CONTEXT: Mutex<Context> = Mutex::new(Context::new());
+/// So many milliseconds calls are waited for.
+const PATIENCE: usize = 100;
+
+/// No calls are at the same time as others while it lives.
+pub struct HeldCalls {
+    _context: MutexGuard<'static, Context>,
+}
 
 impl FileCall<'_> {
     fn request(&self) -> Request {
@@ -29,8 +39,28 @@ impl FileCall<'_> {
 
 /// Does calls at the same time and waits for all. Answers what each of them gave, as the call alone
 /// would: `None` for one that was not done, and has to be done alone.
+///
+/// Who is killed meanwhile is taken for dead once the kernel has ended the process, and it waits for
+/// calls of the process's memory before. If children are in that memory it does not, and nothing is
+/// done here.
 pub fn together(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
     calls.chunks(MOST).flat_map(at_once).collect()
+}
+
+/// Waits for the calls of other threads. exec kills the threads and lets others take over what they
+/// had before it waits for their calls. `None` if they take long, or are those of a process that
+/// this one was forked from.
+pub fn hold_calls() -> Option<HeldCalls> {
+    let free = || match CONTEXT.try_lock() {
+        Ok(context) => Some(context),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            sleep(Duration::from_millis(1));
+            None
+        }
+    };
+    let context = (0..PATIENCE).find_map(|_| free())?;
+    Some(HeldCalls { _context: context })
 }
 
 /// As [`together`], of at most [`MOST`].
@@ -39,6 +69,7 @@ fn at_once(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
     // Not waited for: it may have been held when this process was forked.
     if let Ok(mut context) = CONTEXT.try_lock()
         && calls.len() > 1
+        && !may_share_memory()
     {
         let requests = calls.iter().enumerate();
         let requests = requests.map(|(number, call)| call.request().numbered(number));
@@ -74,7 +105,7 @@ mod tests {
 
     use rustix::io::Errno;
 
-    use super::{FileCall, together};
+    use super::{FileCall, hold_calls, together};
 
     #[test]
     fn calls_give_what_they_give_alone() {
@@ -138,5 +169,16 @@ mod tests {
             }
         }
         assert_eq!(together(&calls[..1]), [None], "one alone is done alone");
+    }
+
+    #[test]
+    fn calls_that_are_held_are_left_to_the_caller() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let calls = [FileCall::Sync(file.as_fd()); 2];
+        let held = hold_calls().unwrap();
+        assert_eq!(together(&calls), [None, None]);
+        drop(held);
+        let done = |result: &Option<_>| result.is_none_or(|result| result == Ok(0));
+        assert!(together(&calls).iter().all(done));
     }
 }
