@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use nacre_fs::Fs;
-use nacre_store::WriteMode;
+use nacre_store::{Store, WriteMode};
 use nacre_testkit::random::Random;
 use nacre_volume::{LegState, Volume, tap};
 
@@ -78,7 +78,7 @@ impl Disks {
         let failed = self.states_on(1 - failing)?[failing] == LegState::Failed;
         let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
         let judged = match examine(&pool)? == *seen {
-            true if failed => rebuild(pool.store().volume(), failing),
+            true if failed => rebuild(pool.store(), failing).and_then(|()| self.scrub(&pool)),
             true => Ok(()),
             false => Err("what was committed is not there".into()),
         };
@@ -91,12 +91,14 @@ impl Disks {
     }
 }
 
-fn rebuild(volume: &Volume, failed: usize) -> Result<(), String> {
+/// It gets what is used (D82), and must do alone with that.
+fn rebuild(store: &Store, failed: usize) -> Result<(), String> {
+    let volume = store.volume();
     let lost = volume.copies().map_err(text)?[failed].uuid;
     if !volume.return_copy(lost).map_err(text)? {
         return Err("the disk that failed is not taken back".into());
     }
-    let rebuilt = volume.rebuild_copies(|_| ControlFlow::Continue(()));
+    let rebuilt = store.rebuild_copies(|_| ControlFlow::Continue(()));
     match rebuilt.map_err(text)? {
         1 => Ok(()),
         others => Err(format!("{others} disks were rebuilt")),

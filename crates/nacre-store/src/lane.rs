@@ -146,7 +146,7 @@ impl Lane<'_> {
     #[cold]
     fn move_to(&mut self, block: UnitNo) -> Result<()> {
         let volume = &self.store.volume;
-        let zeros = volume.zero(block.offset(), RING_AT, StoreKind::Log);
+        let zeros = zero_block(volume, block);
         let retired = LogTail {
             next: LogTail::START.next,
             ..self.retired
@@ -472,9 +472,18 @@ impl Store {
 
 /// Makes `block` an empty log block and names it in the list at `at`, durably (I8).
 pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) -> Result<()> {
-    volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log))?;
+    volume.fence(zero_block(volume, block))?;
     let word = CheckedWord::seal(block.0, word_salt(at));
     Ok(volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata))?)
+}
+
+/// Zeros what counts of a new log block. Disks that hold the same may differ in all of it.
+fn zero_block(volume: &Volume, block: UnitNo) -> Unfenced {
+    let len = match volume.has_alike_disks() {
+        true => BLOCK_SIZE,
+        false => RING_AT,
+    };
+    volume.zero(block.offset(), len, StoreKind::Log)
 }
 
 /// Where the list names the log block of a lane.
