@@ -145,6 +145,7 @@ pub fn run_parts(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<
 /// either one must do as in [`run_twins`].
 pub fn run_common(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
     for (kind, sequences) in [(Kind::Alone, ALONE_SEQUENCES), (Kind::Kept, KEPT_SEQUENCES)] {
+        failing_disk::run_alone(kind, seed, images)?;
         run_on(Disks::new(kind), sequences, sabotage, seed, images)?;
     }
     Ok(Vec::new())

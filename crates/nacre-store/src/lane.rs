@@ -450,6 +450,7 @@ impl Store {
             let Some(block) = self.allocator().take_block() else {
                 return Ok(false);
             };
+            self.volume.fence(zero_block(&self.volume, block))?;
             publish_lane(&self.volume, at, block)?;
         }
         counter.store(index + 1, Release);
@@ -472,7 +473,7 @@ impl Store {
 
 /// Makes `block` an empty log block and names it in the list at `at`, durably (I8).
 pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) -> Result<()> {
-    volume.fence(zero_block(volume, block))?;
+    volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log))?;
     let word = CheckedWord::seal(block.0, word_salt(at));
     Ok(volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata))?)
 }

@@ -508,3 +508,41 @@ fn a_rebuild_of_a_disk_skips_what_is_free_in_the_version_that_the_disks_have() {
     let has = |at, byte: u8| on_device(&pool, "d", at) == [byte; 100];
     assert!(has(used, 7) && has(taken, 8) && has(freed, 0));
 }
+
+#[test]
+fn a_rebuild_of_what_is_nearly_empty_looks_at_little() {
+    let pool = Pool::new(Kind::Disks, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 7);
+    commit_image(&volume);
+    volume.checkpoint().unwrap();
+    let len = fs::metadata(pool.path("a")).unwrap().len();
+    fs::write(pool.path("c"), vec![9; len as usize]).unwrap();
+    let old = uuid_of(&volume, "b");
+    volume.replace_copy(old, &pool.path("c"), true).unwrap();
+    let before = read_by_me();
+    let usage = |at| match at == PLACE {
+        true => Usage::Used,
+        false => Usage::Free,
+    };
+    let (mut looked, mut done) = (0, 0);
+    let rebuilt = volume.rebuild_used(&usage, |progress| {
+        (looked, done) = (progress.looked, progress.done);
+        assert_eq!(progress.total, volume.len());
+        ControlFlow::Continue(())
+    });
+    let read = read_by_me() - before;
+    assert_eq!((rebuilt.unwrap(), looked, done), (1, 4096, volume.len()));
+    assert!(read < MIB, "{read}");
+    let start = 2 * MIB as usize;
+    let contents = &fs::read(pool.path("c")).unwrap()[start..start + volume.len() as usize];
+    let copied = contents.iter().filter(|byte| **byte != 9).count();
+    assert_eq!(copied, 4096);
+}
+
+/// Bytes that calls of this thread have read so far.
+fn read_by_me() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    read.unwrap().parse().unwrap()
+}
