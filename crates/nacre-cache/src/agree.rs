@@ -5,13 +5,14 @@ use crate::error::JournalError;
 use crate::journal::Journal;
 
 /// What came of one of several disks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Agreed {
     /// Its journal is where all are now.
     Yes,
-    /// Its journal is damaged, cannot be read or brought up, or was not at most one step behind:
-    /// nothing on it is to be trusted.
+    /// Its journal is damaged, or was not at most one step behind: nothing on it is to be trusted.
     No,
+    /// It could not be read, or brought up.
+    Fails(JournalError),
 }
 
 /// Makes the journals of disks that hold the same agree: all get the last step, if one has it (J5).
@@ -34,13 +35,20 @@ pub fn agree<D: Disk + Clone>(
         Ok(other) if may_write && other.position() != ahead.position() => {
             match other.catch_up(&ahead) {
                 Ok(()) => Agreed::Yes,
-                Err(_) => Agreed::No,
+                Err(why) => of_failure(why),
             }
         }
         Ok(_) => Agreed::Yes,
-        Err(_) => Agreed::No,
+        Err(why) => of_failure(why.clone()),
     });
     Ok(agreed.collect())
+}
+
+fn of_failure(why: JournalError) -> Agreed {
+    match why {
+        JournalError::Disk(_) => Agreed::Fails(why),
+        _ => Agreed::No,
+    }
 }
 
 /// The place of the journal that has got furthest.

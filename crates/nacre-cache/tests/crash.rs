@@ -589,7 +589,7 @@ fn recover(twins: &Twins<'_>, wrong: Wrong) -> Result<u64, JournalError> {
     let journal = (POOL, JOURNAL_AT, JOURNAL);
     if wrong != Wrong::Alone {
         let agreed = agree(&twins.0, journal, true)?;
-        if agreed != [Agreed::Yes; 2] {
+        if agreed != vec![Agreed::Yes; 2] {
             return Err(JournalError::Damaged);
         }
     }
@@ -705,7 +705,7 @@ fn a_disk_that_is_more_than_a_step_behind_is_not_trusted() {
     }
     let place = (POOL, JOURNAL_AT, JOURNAL);
     let all = |write| agree(&[&models[0], &models[1], &models[2]], place, write).unwrap();
-    assert_eq!(all(false), [Agreed::Yes; 3]);
+    assert_eq!(all(false), vec![Agreed::Yes; 3]);
     let version = |model| {
         Journal::open(model, POOL, JOURNAL_AT, JOURNAL)
             .unwrap()
@@ -719,7 +719,7 @@ fn a_disk_that_is_more_than_a_step_behind_is_not_trusted() {
     ahead.checkpoint().unwrap();
     assert_eq!(all(true), [Agreed::Yes, Agreed::Yes, Agreed::No]);
     append(&mut ahead, 5).unwrap();
-    assert_eq!(all(true)[..2], [Agreed::Yes; 2]);
+    assert_eq!(all(true)[..2], vec![Agreed::Yes; 2]);
     append(&mut ahead, 6).unwrap();
     ahead.checkpoint().unwrap();
     assert_eq!(all(true), [Agreed::Yes, Agreed::No, Agreed::No]);

@@ -150,6 +150,7 @@ pub fn run_parts(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<
 /// either one must do as in [`run_twins`].
 pub fn run_common(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
     for (kind, sequences) in [(Kind::Alone, ALONE_SEQUENCES), (Kind::Kept, KEPT_SEQUENCES)] {
+        failing_disk::run_alone(kind, seed, images)?;
         run_on(Disks::new(kind), sequences, sabotage, seed, images)?;
     }
     Ok(Vec::new())
@@ -257,8 +258,35 @@ impl Disks {
         workload::spoil_free_units(&pool);
         self.scrub(&pool)?;
         pool.into_store().close().map_err(text)?;
+        if self.kind == Kind::Twins {
+            self.renew_twin()?;
+        }
         self.bases = self.read()?;
         Ok(())
+    }
+
+    /// The second disk is one that came later, and holds something else in what was free (D82).
+    fn renew_twin(&self) -> Result<(), String> {
+        let len = fs::metadata(self.path(1)).map_err(text)?.len();
+        fs::remove_file(self.path(1)).map_err(text)?;
+        let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
+        fs::write(self.path(1), vec![0xA5; len as usize]).map_err(text)?;
+        let (store, volume) = (pool.store(), pool.store().volume());
+        let lost = volume.copies().map_err(text)?[1].uuid;
+        volume
+            .replace_copy(lost, &self.path(1), true)
+            .map_err(text)?;
+        let (mut looked, mut total) = (0, 0);
+        let rebuilt = store.rebuild_copies(|progress| {
+            (looked, total) = (progress.looked, progress.total);
+            ControlFlow::Continue(())
+        });
+        let is_less = rebuilt.map_err(text)? == 1 && looked < total;
+        pool.into_store().close().map_err(text)?;
+        match is_less {
+            true => Ok(()),
+            false => Err("a rebuild skipped nothing".into()),
+        }
     }
 
     /// What the disks hold.

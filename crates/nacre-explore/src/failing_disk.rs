@@ -4,11 +4,11 @@
 use std::ops::ControlFlow;
 
 use nacre_fs::Fs;
-use nacre_store::WriteMode;
+use nacre_store::{Store, WriteMode};
 use nacre_testkit::random::Random;
 use nacre_volume::{LegState, Volume, tap};
 
-use super::{Disks, Kind, LENGTH, choose, text};
+use super::{Disks, Kind, LENGTH, SPREAD, choose, text};
 use crate::bench::Bench;
 use crate::ground::Ground;
 use crate::judge::examine;
@@ -78,7 +78,7 @@ impl Disks {
         let failed = self.states_on(1 - failing)?[failing] == LegState::Failed;
         let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
         let judged = match examine(&pool)? == *seen {
-            true if failed => rebuild(pool.store().volume(), failing),
+            true if failed => rebuild(pool.store(), failing).and_then(|()| self.scrub(&pool)),
             true => Ok(()),
             false => Err("what was committed is not there".into()),
         };
@@ -91,12 +91,87 @@ impl Disks {
     }
 }
 
-fn rebuild(volume: &Volume, failed: usize) -> Result<(), String> {
+/// As [`run`], of disks that hold contents each alone: one that fails calls and takes its label is
+/// no lost one (T6). Who commits is told; what failed goes with the commit behind.
+pub(super) fn run_alone(kind: Kind, seed: u64, images: &mut u64) -> Result<u64, String> {
+    tap::write_by_calls(true);
+    let mut disks = Disks::new(kind);
+    disks.prepare()?;
+    let mut refused = 0;
+    for after in 0..CALLS {
+        *images += 1;
+        let failing = after as usize % 2;
+        let played = disks.play_ailing(failing, after, seed);
+        let judged = played.and_then(|(seen, failures)| {
+            refused += failures;
+            disks.judge_ailing(&seen)
+        });
+        judged.map_err(|why| format!("disk {failing} failed after {after} calls: {why}"))?;
+    }
+    Ok(refused)
+}
+
+impl Disks {
+    /// A disk fails for the length of a commit, again and again. Answers what was there at last,
+    /// and how many commits failed.
+    fn play_ailing(&self, failing: usize, after: u64, seed: u64) -> Result<(Visible, u64), String> {
+        self.lay_out(&self.untouched(), None)?;
+        let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
+        let played = self.ail(&pool, Random::new(seed, after), (failing, after));
+        tap::fail_disk(None, 0);
+        drop(pool.into_store().abandon());
+        played
+    }
+
+    fn ail(
+        &self,
+        pool: &Fs,
+        mut random: Random,
+        (failing, after): (usize, u64),
+    ) -> Result<(Visible, u64), String> {
+        let (mut seen, mut failures) = (examine(pool)?, 0);
+        for index in 1..=LENGTH {
+            let action = match random.below(2) {
+                0 => choose(&mut random, &seen),
+                _ => SPREAD[random.below(SPREAD.len() as u64) as usize],
+            };
+            // One that fails changes nothing.
+            let _ = action.run(Ground::of(pool), index as u64);
+            tap::fail_disk(Some(failing), after % 4);
+            failures += u64::from(pool.commit().is_err());
+            let _ = pool.store().volume().checkpoint();
+            tap::fail_disk(None, 0);
+            pool.commit().map_err(text)?;
+            seen = examine(pool)?;
+            for disk in 0..2 {
+                if self.states_on(disk)? != [LegState::Current; 2] {
+                    return Err("a disk that takes its label is lost".into());
+                }
+            }
+        }
+        Ok((seen, failures))
+    }
+
+    fn judge_ailing(&self, seen: &Visible) -> Result<(), String> {
+        self.forget(None)?;
+        let pool = Bench::attach_clean(self.open(None)?, WriteMode::Cached)?;
+        let found = examine(&pool);
+        drop(pool.into_store().abandon());
+        match found? == *seen {
+            true => Ok(()),
+            false => Err("what was committed is not there".into()),
+        }
+    }
+}
+
+/// It gets what is used (D82), and must do alone with that.
+fn rebuild(store: &Store, failed: usize) -> Result<(), String> {
+    let volume = store.volume();
     let lost = volume.copies().map_err(text)?[failed].uuid;
     if !volume.return_copy(lost).map_err(text)? {
         return Err("the disk that failed is not taken back".into());
     }
-    let rebuilt = volume.rebuild_copies(|_| ControlFlow::Continue(()));
+    let rebuilt = store.rebuild_copies(|_| ControlFlow::Continue(()));
     match rebuilt.map_err(text)? {
         1 => Ok(()),
         others => Err(format!("{others} disks were rebuilt")),
@@ -107,12 +182,20 @@ fn rebuild(volume: &Volume, failed: usize) -> Result<(), String> {
 mod tests {
     use nacre_volume::{LegState, tap};
 
-    use super::{CALLS, Disks, Kind, run};
+    use super::{CALLS, Disks, Kind, run, run_alone};
     use crate::sabotage::Sabotage;
 
     #[test]
     fn a_disk_that_fails_is_given_up_before_anything_is_acknowledged() {
         run(Sabotage::Nothing, 5, &mut 0).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_holds_contents_alone_is_not_given_up_for_a_call() {
+        for kind in [Kind::Alone, Kind::Kept] {
+            let refused = run_alone(kind, 5, &mut 0).unwrap();
+            assert!(refused > CALLS, "{refused}");
+        }
     }
 
     #[test]

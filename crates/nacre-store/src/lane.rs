@@ -146,7 +146,7 @@ impl Lane<'_> {
     #[cold]
     fn move_to(&mut self, block: UnitNo) -> Result<()> {
         let volume = &self.store.volume;
-        let zeros = volume.zero(block.offset(), RING_AT, StoreKind::Log);
+        let zeros = zero_block(volume, block);
         let retired = LogTail {
             next: LogTail::START.next,
             ..self.retired
@@ -450,6 +450,7 @@ impl Store {
             let Some(block) = self.allocator().take_block() else {
                 return Ok(false);
             };
+            self.volume.fence(zero_block(&self.volume, block))?;
             publish_lane(&self.volume, at, block)?;
         }
         counter.store(index + 1, Release);
@@ -475,6 +476,15 @@ pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) -> 
     volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log))?;
     let word = CheckedWord::seal(block.0, word_salt(at));
     Ok(volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata))?)
+}
+
+/// Zeros what counts of a new log block. Disks that hold the same may differ in all of it.
+fn zero_block(volume: &Volume, block: UnitNo) -> Unfenced {
+    let len = match volume.has_alike_disks() {
+        true => BLOCK_SIZE,
+        false => RING_AT,
+    };
+    volume.zero(block.offset(), len, StoreKind::Log)
 }
 
 /// Where the list names the log block of a lane.

@@ -25,6 +25,7 @@ mod moving;
 mod node;
 mod object;
 mod problem;
+mod rebuild;
 mod recovery;
 pub mod repair;
 pub mod runtime;

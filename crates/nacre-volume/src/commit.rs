@@ -389,8 +389,11 @@ impl Volume {
             let whole = whole_units(range.clone());
             match is_new && cache.disk.goes_first(len(&range), len(&whole), new) {
                 true => first.add(whole),
-                // What is around it may differ on disks that hold the same, since a power cut.
-                false if is_new && cache.disk.legs().is_some() => journaled.add(whole),
+                // What is around it may differ on disks that hold the same.
+                false if is_new && cache.disk.legs().is_some() => {
+                    image.take_whole(whole.clone());
+                    journaled.add(whole);
+                }
                 false => journaled.add(range),
             }
         }

@@ -10,7 +10,7 @@ use nacre_media::{
     MirrorCounts, NewLeg, RebuildProgress,
 };
 use nacre_runtime::Trust;
-use nacre_types::Uuid;
+use nacre_types::{Uuid, VolumeOffset};
 
 use crate::create::{DeviceSpec, Taken, table_entry};
 use crate::error::VolumeError;
@@ -19,6 +19,7 @@ use crate::labels::{Labels, find_copy, newest_of, write_as};
 use crate::layout::DATA_START;
 use crate::member::{Member, Members, trust_of};
 use crate::presence::{Presence, enter, is_held};
+use crate::scrub::Usage;
 use crate::seats::Comes;
 use crate::volume::{Part, Segment, Volume};
 
@@ -397,10 +398,20 @@ impl Volume {
     /// later.
     pub fn rebuild_copies(
         &self,
+        told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<usize, VolumeError> {
+        self.rebuild_used(&|_| Usage::Used, told)
+    }
+
+    /// As [`Volume::rebuild_copies`]; disks do not get what is free (D82). The session knows what
+    /// is, and `usage` tells.
+    pub fn rebuild_used(
+        &self,
+        usage: &dyn Fn(VolumeOffset) -> Usage,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         if let Some(legs) = self.legs() {
-            return self.rebuild_disks(legs, &mut told);
+            return self.rebuild_disks(legs, usage, &mut told);
         }
         let (mirror, _) = self.newest_table()?;
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());

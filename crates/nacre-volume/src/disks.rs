@@ -9,7 +9,7 @@ use nacre_media::{
     Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
 };
 use nacre_runtime::Trust;
-use nacre_types::{DeviceOffset, UNIT_SHIFT, Uuid, VolumeOffset, crc32c};
+use nacre_types::{DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -23,9 +23,13 @@ use crate::labels::{Labels, find_copy, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
 use crate::member::trust_of;
 use crate::presence::{Presence, enter};
+use crate::scrub::Usage;
 use crate::seats::Comes;
 use crate::segment::Role;
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
+
+/// Tells what is known of a unit.
+type UsageAt<'u> = dyn Fn(VolumeOffset) -> Usage + 'u;
 
 /// A rebuild copies so much while others wait for their commits.
 const SPAN: u64 = 1 << 20;
@@ -73,6 +77,11 @@ impl Volume {
         let owned = (table.pool, first.device.owner());
         let home = DeviceIdentity::of_numbers(home);
         Self::of_copies(segment, owned, home, (table.arrangement(), Some(cache)))
+    }
+
+    /// Whether there are disks that hold the same, which may differ in what is free (D82).
+    pub fn has_alike_disks(&self) -> bool {
+        self.legs().is_some()
     }
 
     pub(crate) fn infos_of_disks(&self, legs: &LegsDisk) -> Vec<DeviceInfo> {
@@ -270,12 +279,13 @@ impl Volume {
     pub(crate) fn rebuild_disks(
         &self,
         legs: &LegsDisk,
+        usage: &UsageAt<'_>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         let is_rebuilt = |(state, _): &(LegState, Arc<Leg>)| *state == LegState::Rebuilding;
         let mut whole = 0;
         for (_, leg) in legs.devices().into_iter().filter(is_rebuilt) {
-            if self.fill(legs, &leg, told)? {
+            if self.fill((legs, &leg), usage, told)? {
                 self.while_nobody_commits(|| self.now_current(legs, &leg))?;
                 whole += 1;
             }
@@ -286,8 +296,8 @@ impl Volume {
     /// Gives a disk what is at home on the others. `false`: it was broken off.
     fn fill(
         &self,
-        legs: &LegsDisk,
-        leg: &Leg,
+        (legs, leg): (&LegsDisk, &Leg),
+        usage: &UsageAt<'_>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, VolumeError> {
         let end = self.cache.as_ref();
@@ -295,20 +305,66 @@ impl Volume {
         let total = end - DATA_START;
         let pool = self.uuid().0;
         let first = rebuilt_before(leg, pool).clamp(DATA_START, end);
+        let mut looked = 0;
         for start in (first..end).step_by(SPAN as usize) {
             let span = start..(start + SPAN).min(end);
             let done = span.end - DATA_START;
-            self.while_nobody_commits(|| {
-                copy(legs, leg, span.clone()).map_err(|why| self.disk_failed(why))
+            looked += self.while_nobody_commits(|| {
+                let filled = self.fill_span((legs, leg), span.clone(), usage);
+                filled.map_err(|why| self.disk_failed(why))
             })?;
             if done.is_multiple_of(KEPT) {
-                keep_rebuilt(leg, pool, span.end).map_err(|why| self.disk_failed(why))?;
+                let kept = legs.settle_seals();
+                let kept = kept.and_then(|()| keep_rebuilt(leg, pool, span.end));
+                kept.map_err(|why| self.disk_failed(why))?;
             }
-            if told(RebuildProgress { done, total }).is_break() {
+            let progress = RebuildProgress {
+                done,
+                total,
+                looked,
+            };
+            if told(progress).is_break() {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Gives a disk what counts of a span; answers how many bytes do. Of others the disks may
+    /// differ, so that no seal may say what all hold. Nobody commits.
+    fn fill_span(
+        &self,
+        (legs, leg): (&LegsDisk, &Leg),
+        span: Range<u64>,
+        usage: &UsageAt<'_>,
+    ) -> Result<u64, DiskFailed> {
+        let counted = self.counted(span.clone(), usage);
+        let bytes = counted.iter().map(|range| range.end - range.start).sum();
+        if bytes < span.end - span.start {
+            legs.remove_seals(span)?;
+        }
+        counted
+            .into_iter()
+            .try_for_each(|range| copy(legs, leg, range))?;
+        Ok(bytes)
+    }
+
+    /// The parts of a span in which anything counts. The caller keeps versions from being made, so
+    /// what means nothing to the disks goes on to (D82): whether a unit is free is asked before
+    /// whether it was freed since, and one that is taken meanwhile goes to all disks later.
+    fn counted(&self, span: Range<u64>, usage: &UsageAt<'_>) -> Vec<Range<u64>> {
+        let mut counted: Vec<Range<u64>> = Vec::new();
+        let image = self.head.media.image();
+        for at in span.step_by(UNIT_SIZE as usize) {
+            let is_free = || usage(VolumeOffset(at - DATA_START)) == Usage::Free;
+            let counts = !image.is_some_and(|image| is_free() && image.means_nothing(at, true));
+            match counted.last_mut().filter(|last| last.end == at) {
+                _ if !counts => {}
+                Some(last) => last.end += UNIT_SIZE,
+                None => counted.push(at..at + UNIT_SIZE),
+            }
+        }
+        counted
     }
 
     /// A disk that has all home places gets a journal, and is one of the others. Nobody commits

@@ -1,6 +1,7 @@
 //! Copies that come into a pool that is used, and those that go for them (D81): on disks behind an
 //! image, and in memory.
 
+use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Access, Caching, CreateOptions, LegState, Volume, VolumeError};
+use nacre_volume::{Access, Caching, CreateOptions, LegState, Usage, Volume, VolumeError};
 
 const MIB: u64 = 1 << 20;
 const PLACE: VolumeOffset = VolumeOffset(3 << 20);
@@ -449,4 +450,99 @@ fn a_pool_that_did_not_grow_yet_is_what_it_was() {
         pool.remove("a");
         assert_eq!(byte(&pool.open("b")), 2, "{kind:?}");
     }
+}
+
+/// Where the bytes of a place lie on a device.
+fn on_device(pool: &Pool, name: &str, at: VolumeOffset) -> Vec<u8> {
+    let bytes = fs::read(pool.path(name)).unwrap();
+    bytes[(at.0 + 2 * MIB) as usize..][..100].to_vec()
+}
+
+#[test]
+fn a_rebuild_of_a_disk_skips_what_is_free_in_the_version_that_the_disks_have() {
+    let pool = Pool::new(Kind::Disks, &["a", "b"]);
+    let volume = pool.open("a");
+    let places = [8, 9, 10, 11].map(|mib| VolumeOffset(mib * MIB));
+    let [used, free, freed, taken] = places;
+    let store = |at: VolumeOffset, byte: u8| {
+        let stored = volume.write(at, &[byte; 100], StoreKind::Data);
+        volume.fence(stored).unwrap();
+    };
+    places.iter().for_each(|&at| store(at, 7));
+    commit_image(&volume);
+    volume.checkpoint().unwrap();
+    // The version that the disks have refers to it still.
+    volume.note_freed(freed, 4096);
+    let is_free = |at: VolumeOffset| at != used && places.contains(&at);
+    let taken_by_now = Cell::new(false);
+    let usage = |at| match is_free(at) && !(at == taken && taken_by_now.get()) {
+        true => Usage::Free,
+        false => Usage::Used,
+    };
+    replace(&volume, &pool, "b", "c");
+    let whole = volume.rebuild_used(&usage, |progress| {
+        if progress.done > 12 * MIB && !taken_by_now.replace(true) {
+            // When the rebuild has passed it.
+            volume.note_taken(taken, 4096);
+            store(taken, 8);
+            commit_image(&volume);
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(whole.unwrap(), 1);
+    volume.checkpoint().unwrap();
+    let has = |at, byte: u8| on_device(&pool, "c", at) == [byte; 100];
+    assert!(has(used, 7) && has(freed, 7) && has(taken, 8));
+    assert!(has(free, 0), "nobody needs it");
+    // When they have a version without it, it is skipped.
+    commit_image(&volume);
+    commit_image(&volume);
+    volume.let_replaced_go().unwrap();
+    replace(&volume, &pool, "a", "d");
+    assert_eq!(
+        volume
+            .rebuild_used(&usage, |_| ControlFlow::Continue(()))
+            .unwrap(),
+        1
+    );
+    let has = |at, byte: u8| on_device(&pool, "d", at) == [byte; 100];
+    assert!(has(used, 7) && has(taken, 8) && has(freed, 0));
+}
+
+#[test]
+fn a_rebuild_of_what_is_nearly_empty_looks_at_little() {
+    let pool = Pool::new(Kind::Disks, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 7);
+    commit_image(&volume);
+    volume.checkpoint().unwrap();
+    let len = fs::metadata(pool.path("a")).unwrap().len();
+    fs::write(pool.path("c"), vec![9; len as usize]).unwrap();
+    let old = uuid_of(&volume, "b");
+    volume.replace_copy(old, &pool.path("c"), true).unwrap();
+    let before = read_by_me();
+    let usage = |at| match at == PLACE {
+        true => Usage::Used,
+        false => Usage::Free,
+    };
+    let (mut looked, mut done) = (0, 0);
+    let rebuilt = volume.rebuild_used(&usage, |progress| {
+        (looked, done) = (progress.looked, progress.done);
+        assert_eq!(progress.total, volume.len());
+        ControlFlow::Continue(())
+    });
+    let read = read_by_me() - before;
+    assert_eq!((rebuilt.unwrap(), looked, done), (1, 4096, volume.len()));
+    assert!(read < MIB, "{read}");
+    let start = 2 * MIB as usize;
+    let contents = &fs::read(pool.path("c")).unwrap()[start..start + volume.len() as usize];
+    let copied = contents.iter().filter(|byte| **byte != 9).count();
+    assert_eq!(copied, 4096);
+}
+
+/// Bytes that calls of this thread have read so far.
+fn read_by_me() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    read.unwrap().parse().unwrap()
 }

@@ -134,6 +134,29 @@ larger() {
     refuses "parts" "name a device" bash -c "'$NACRE' create --size 48M '$c' >/dev/null && '$NACRE' grow --size 64M '$c'"
 }
 
+# Free units of a new copy hold something else. That is nothing to find, whatever they become.
+free() {
+    note "what is free differs, and nobody finds that"
+    fresh --copies 2 "$a" "$b"
+    nacre run -q --pool "$a" -- sh -c 'head -c 60000000 /dev/urandom >/nacre/x; sync; seq 100000 >/nacre/kept
+        rm /nacre/x; sync'
+    nacre device replace "$a" "$b" "$c" >/dev/null
+    [[ $a == "$SCRATCH"/* ]] || ! cmp -s -i $data -n $((80 << 20)) "$a" "$c" || fail "nothing was skipped"
+    nacre run -q --pool "$c" -- bash -c '
+        for n in $(seq 400); do
+            seq $((n * 7 % 300)) >/nacre/f$n; ln -s f$n /nacre/a-long-name-of-a-link-$n
+            ((n % 50)) || sync
+        done
+        setfattr -n user.long -v "$(head -c 5000 /dev/zero | tr "\\0" x)" /nacre/f3
+        mkdir -p /nacre/d/{1,2,3,4,5}; truncate -s 3000000 /nacre/f5; sync'
+    local said
+    said=$(nacre scrub "$a") || fail "$said"
+    [[ $said != *"repaired on"* && $said != *"copies differ"* ]] || fail "a scrub finds: $said"
+    contains "check" clean "$(nacre check "$c")"
+    nacre run -q --pool "$c" -- bash -c 'seq 100000 | cmp - /nacre/kept && cat /nacre/f* >/dev/null'
+    nacre scrub "$a" >/dev/null || fail "a scrub finds something"
+}
+
 # A copy that lacks what is stored after it came must be found.
 canary() {
     note canary
@@ -154,6 +177,7 @@ all() {
     more
     second
     larger
+    free
     canary
 }
 

@@ -51,7 +51,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 8;
+const VERSION: u64 = 9;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -157,6 +157,8 @@ struct Head {
     asked: AtomicU64,
     /// Not 0: it is not known what was freed since the version that the disk has.
     blind: AtomicU64,
+    /// Not 0: units were taken meanwhile, of which several disks may hold something else.
+    taken_blindly: AtomicU64,
     /// Units that are there.
     present: AtomicU64,
     /// How many units should be there at most.
@@ -227,6 +229,8 @@ pub struct Image {
     away: BitSet,
     /// Units that were taken for something new; the version that was taken last has none of it.
     new: Words,
+    /// Units that were taken while it was not known what is new, and that nothing was stored to.
+    blindly: Words,
     /// New units that went home since a version was taken last.
     ahead: BitSet,
     /// Units that became free before each of the sets was taken.
@@ -265,8 +269,8 @@ unsafe impl Sync for Image {}
 struct FilePlan {
     tail: u64,
     legs: u64,
-    /// Of present, pinned, used and new units.
-    units: [u64; 4],
+    /// Of units that are present, pinned, used, new and taken blindly.
+    units: [u64; 5],
     sets: [[(u64, u64); 3]; 2],
     away: [(u64, u64); 3],
     ahead: [(u64, u64); 3],
@@ -286,7 +290,7 @@ impl FilePlan {
         };
         let legs = take(PAGE / 8).0;
         let units = contents.div_ceil(UNIT_SIZE);
-        let of_units = [(); 4].map(|()| take(Words::needed(units)).0);
+        let of_units = [(); 5].map(|()| take(Words::needed(units)).0);
         let mut of_some = || BitSet::plan(units).map(&mut take);
         let away = of_some();
         let ahead = of_some();
@@ -358,7 +362,7 @@ impl Image {
             unsafe { Words::new(tail.add((at - plan.tail) as usize).cast(), count as usize) }
         };
         let units = Words::needed(contents.div_ceil(UNIT_SIZE));
-        let [present, pinned, used, new] = plan.units.map(|at| words(at, units));
+        let [present, pinned, used, new, blindly] = plan.units.map(|at| words(at, units));
         let set = |levels: [(u64, u64); 3]| BitSet::new(levels.map(|(at, count)| words(at, count)));
         let both = |[first, second]: [[(u64, u64); 3]; 2]| [set(first), set(second)];
         Ok(Self {
@@ -373,6 +377,7 @@ impl Image {
             sets: both(plan.sets),
             away: set(plan.away),
             new,
+            blindly,
             ahead: set(plan.ahead),
             freed: both(plan.freed),
             windows: plan.windows.map(both).map(Sets::new).into(),
@@ -571,23 +576,50 @@ impl Image {
             head.dirty.fetch_add(new, Ordering::Relaxed);
             if !self.is_new(units(at..at + len)) {
                 head.old.fetch_add(new, Ordering::Relaxed);
+                if head.taken_blindly.load(Ordering::Relaxed) != 0 {
+                    self.note_whole(set, units(at..at + len));
+                }
             }
         }
+    }
+
+    /// Of units that were taken blindly all goes into the record, once: disks that hold the same
+    /// may differ around what is stored.
+    #[cold]
+    fn note_whole(&self, set: &BitSet, units: Range<u64>) {
+        let taken = units.filter(|&unit| self.blindly.clear_all(unit..unit + 1) > 0);
+        let noted: u64 = taken.map(|unit| set.insert(granules_of(unit))).sum();
+        self.head().dirty.fetch_add(noted, Ordering::Relaxed);
+        self.head().old.fetch_add(noted, Ordering::Relaxed);
+    }
+
+    /// The version that was taken has all of some units, and so has the next one if it fails.
+    /// Nobody stores.
+    pub fn take_whole(&self, whole: Range<u64>) {
+        units(whole).for_each(|unit| _ = self.taken().insert(granules_of(unit)));
     }
 
     /// Units that were free are being used for something new from now on. (C11)
     pub fn note_taken(&self, at: u64, len: u64) {
         let _entered = self.enter_gate();
-        if self.head().blind.load(Ordering::SeqCst) != 0 {
-            return;
-        }
         let units = units(at..at + len);
+        if self.head().blind.load(Ordering::SeqCst) != 0 {
+            return self.note_taken_blindly(units);
+        }
         if !self.was_freed(units.clone()) {
             self.new.set_all(units);
             return;
         }
         for unit in units.filter(|&unit| !self.was_freed(unit..unit + 1)) {
             self.new.set_all(unit..unit + 1);
+        }
+    }
+
+    #[cold]
+    fn note_taken_blindly(&self, units: Range<u64>) {
+        if self.legs.is_some() {
+            self.blindly.set_all(units);
+            self.head().taken_blindly.store(1, Ordering::Relaxed);
         }
     }
 
@@ -675,6 +707,11 @@ impl Drop for Entered<'_> {
 
 fn units(range: Range<u64>) -> Range<u64> {
     range.start / UNIT_SIZE..range.end.div_ceil(UNIT_SIZE)
+}
+
+fn granules_of(unit: u64) -> Range<u64> {
+    let count = UNIT_SIZE / GRANULE;
+    unit * count..(unit + 1) * count
 }
 
 impl Head {

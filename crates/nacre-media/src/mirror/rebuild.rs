@@ -20,6 +20,8 @@ pub struct RebuildProgress {
     pub done: u64,
     /// To do, all in all.
     pub total: u64,
+    /// Of what is done, all that counts: it was looked at.
+    pub looked: u64,
 }
 
 impl Mirror {
@@ -201,8 +203,8 @@ impl Mirror {
         let only = States(0).with(slot, LegState::Rebuilding);
         let lacking = self.noted(only, |_| true);
         let mut progress = RebuildProgress {
-            done: 0,
             total: lacking.len() as u64 * REGION,
+            ..RebuildProgress::default()
         };
         for region in lacking {
             let range = self.bytes_of(region);
@@ -219,6 +221,7 @@ impl Mirror {
             }
             shared.count(Count::Rebuilt, REGION);
             progress.done += REGION;
+            progress.looked = progress.done;
             if told(progress).is_break() {
                 return Ok(false);
             }

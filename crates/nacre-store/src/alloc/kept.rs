@@ -44,9 +44,7 @@ impl Allocator<'_> {
     pub(super) fn take_common(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let among = |goal: &UnitNo| goal.0 < self.common();
         let run = self.of_common().take_anywhere(goal.filter(among), want)?;
-        if let Some(special) = self.special {
-            special.note_taken(run);
-        }
+        self.note_taken(run);
         Some(run)
     }
 

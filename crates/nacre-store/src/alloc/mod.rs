@@ -193,10 +193,12 @@ impl<'a> Allocator<'a> {
         let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
         let start = UnitNo(index as u64 * UNITS_PER_BLOCK);
         self.free.fetch_sub(UNITS_PER_BLOCK, Relaxed);
-        self.count_used(Run {
+        let run = Run {
             start,
             count: UNITS_PER_BLOCK,
-        });
+        };
+        self.count_used(run);
+        self.note_taken(run);
         self.start_rounds_at(start);
         Some(start)
     }
@@ -234,10 +236,15 @@ impl<'a> Allocator<'a> {
             start: UnitNo(start),
             count: GROUP_UNITS,
         };
+        self.note_taken(run);
+        Some(run)
+    }
+
+    /// A disk learns what is taken.
+    fn note_taken(&self, run: Run) {
         if let Some(special) = self.special {
             special.note_taken(run);
         }
-        Some(run)
     }
 
     /// Takes a free group among some units, from a hint on and once around.
@@ -261,7 +268,9 @@ impl<'a> Allocator<'a> {
 
     /// Takes exactly `count` contiguous units of metadata, wherever they are.
     pub(crate) fn take_exact(&self, count: u64) -> Option<Run> {
-        self.for_metadata().take_exactly(count)
+        let run = self.for_metadata().take_exactly(count)?;
+        self.note_taken(run);
+        Some(run)
     }
 
     fn take_exactly(&self, count: u64) -> Option<Run> {

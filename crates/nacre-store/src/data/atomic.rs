@@ -293,7 +293,7 @@ impl<'a> Writer<'a, '_> {
             self.change
                 .fill_edge(old, units, (pending.pages_start, pending.start))?,
         );
-        if pending.end < self.size {
+        if pending.end < self.size || self.change.may_differ_behind(old) {
             let edge = (pending.end, pending.pages_end);
             self.add(self.change.fill_edge(old, units, edge)?);
         }

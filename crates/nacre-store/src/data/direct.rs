@@ -254,7 +254,7 @@ impl Change<'_> {
     ) -> Result<()> {
         let end = at.0 + from.len() as u64;
         let mut stored = self.fill_edge(old, units, (page_start(old.page), at.0))?;
-        if end < size {
+        if end < size || self.may_differ_behind(old) {
             stored.join(self.fill_edge(old, units, (end, page_start(old.end())))?);
         }
         let to = units.start.offset().add(at.in_page());

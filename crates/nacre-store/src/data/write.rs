@@ -226,6 +226,12 @@ impl Change<'_> {
         self.fill_bytes(old, units, bytes)
     }
 
+    /// Whether disks may differ in what was reserved, so that what a write does not cover must be
+    /// zeroed behind EOF, too.
+    pub(super) fn may_differ_behind(&self, old: PageRun) -> bool {
+        old.entry.is_unwritten() && self.file.store.volume().has_alike_disks()
+    }
+
     #[inline(never)]
     fn fill_bytes(&self, old: PageRun, units: Run, (from, to): (u64, u64)) -> Result<Unfenced> {
         let in_run = from - page_start(old.page);

@@ -506,8 +506,14 @@ impl LegsDisk {
         let back = back.unwrap_or(0);
         let disks: Vec<Shifted> = ones.map(|one| Shifted { one, back }).collect();
         let agreed = agree(&disks, journal, self.writable)?;
-        let strange = seats.iter().zip(agreed).filter(|(_, it)| *it == Agreed::No);
-        strange.for_each(|(seat, _)| self.lose(seat.uuid));
+        for (seat, agreed) in seats.iter().zip(agreed) {
+            match agreed {
+                Agreed::Yes => {}
+                // Not for one call (T6).
+                Agreed::Fails(why) if self.writable && self.still_lives(seat) => return Err(why),
+                Agreed::No | Agreed::Fails(_) => self.lose(seat.uuid),
+            }
+        }
         match self.writable {
             true => Ok(self.settle_labels()?),
             false => Ok(()),

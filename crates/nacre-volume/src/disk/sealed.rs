@@ -20,7 +20,7 @@ const WORD: usize = size_of::<u64>();
 
 impl LegsDisk {
     /// Removes the seals of data that is about to be written; not yet durably.
-    pub(super) fn remove_seals(&self, data: Range<u64>) -> Result<(), DiskFailed> {
+    pub fn remove_seals(&self, data: Range<u64>) -> Result<(), DiskFailed> {
         let spans = self.spans().touched_by(data);
         if spans.is_empty() {
             return Ok(());
@@ -41,8 +41,15 @@ impl LegsDisk {
     /// Data may be written to these places from now on (T4).
     pub(super) fn break_seals(&self, data: Range<u64>) -> Result<(), DiskFailed> {
         self.remove_seals(data.clone())?;
-        let is_data = !self.spans().touched_by(data).is_empty();
-        if !is_data || self.seals_settled().load(SeqCst) != 0 || !site::step() {
+        match self.spans().touched_by(data).is_empty() || !site::step() {
+            true => Ok(()),
+            false => self.settle_seals(),
+        }
+    }
+
+    /// What was removed of seals is removed durably, on return.
+    pub fn settle_seals(&self) -> Result<(), DiskFailed> {
+        if self.seals_settled().load(SeqCst) != 0 {
             return Ok(());
         }
         let seals = self.spans().places(self.spans().all());

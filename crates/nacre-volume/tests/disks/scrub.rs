@@ -1,10 +1,11 @@
 //! Comparing what the disks have at home (D78).
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nacre_types::{UNIT_SIZE, VolumeOffset};
+use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Difference, Evidence, LegState, ScrubRules, ScrubbedSpan, Usage, Volume};
 
 use super::{MIB, Pool, commit, commit_at};
@@ -191,7 +192,7 @@ fn a_disk_that_is_rebuilt_has_no_seals_of_before() {
     let lost = volume.copies().unwrap()[1].uuid;
     assert!(volume.return_copy(lost).unwrap());
     volume
-        .rebuild_copies(|_| std::ops::ControlFlow::Continue(()))
+        .rebuild_copies(|_| ControlFlow::Continue(()))
         .unwrap();
     assert_eq!(volume.copies().unwrap()[1].state, LegState::Current);
     let scrubbed = scrub(&volume);
@@ -229,4 +230,76 @@ fn what_differs_around_the_first_bytes_of_a_unit_is_made_alike() {
     let unit =
         |name| fs::read(pool.path(name)).unwrap()[(AT + UNIT_SIZE) as usize..][..4096].to_vec();
     assert!(unit("a") == unit("b") && unit("a")[300] == 5);
+}
+
+/// Gives the pool a disk `c` for `b`, where nothing counts but the unit that is named.
+fn renew(pool: &Pool, volume: &Volume) {
+    let old = volume.copies().unwrap()[1].uuid;
+    let len = fs::metadata(pool.path("a")).unwrap().len();
+    fs::write(pool.path("c"), vec![9; len as usize]).unwrap();
+    volume.replace_copy(old, &pool.path("c"), true).unwrap();
+    let usage = |at| match at == PLACE {
+        true => Usage::Used,
+        false => Usage::Free,
+    };
+    let mut looked = 0;
+    let rebuilt = volume.rebuild_used(&usage, |progress| {
+        looked = progress.looked;
+        ControlFlow::Continue(())
+    });
+    assert_eq!((rebuilt.unwrap(), looked), (1, UNIT_SIZE));
+    volume.let_replaced_go().unwrap();
+}
+
+/// Only what was written is used; answers how many bytes have a seal.
+fn finds_nothing(volume: &Volume) -> u64 {
+    volume.prepare_scrub().unwrap();
+    let scrubbed = scrub_as(volume, Usage::Free, None);
+    assert_eq!(scrubbed.found, []);
+    scrubbed.sealed
+}
+
+#[test]
+fn what_a_rebuild_skipped_is_no_damage_though_it_was_sealed() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    commit(&volume, 1);
+    volume.checkpoint().unwrap();
+    assert_eq!(scrub(&volume).sealed, volume.len());
+    renew(&pool, &volume);
+    assert!(on(&pool, "c") == on(&pool, "a") && on(&pool, "c")[..100] == [1; 100]);
+    let at = (AT + UNIT_SIZE) as usize;
+    assert_eq!(fs::read(pool.path("c")).unwrap()[at..at + 50], [9; 50]);
+    assert_eq!(finds_nothing(&volume), volume.len());
+    assert_eq!(scrub(&volume).found, [], "all is alike by now");
+}
+
+#[test]
+fn what_is_taken_behind_a_rebuild_is_alike_as_a_whole() {
+    for (fails, blind) in [(false, false), (true, false), (false, true), (true, true)] {
+        let pool = written(1);
+        let volume = pool.open("a");
+        commit(&volume, 1);
+        volume.checkpoint().unwrap();
+        renew(&pool, &volume);
+        if blind {
+            let stored = volume.write(PLACE, &[2; 8], StoreKind::Data);
+            volume.fence(stored).unwrap();
+            volume.unsettle();
+        }
+        let free = PLACE.add(UNIT_SIZE);
+        volume.note_taken(free, UNIT_SIZE);
+        let stored = volume.write(free.add(300), &[5; 20], StoreKind::Data);
+        volume.fence(stored).unwrap();
+        if fails {
+            // As if its maker died.
+            drop(volume.take_version().unwrap());
+        }
+        commit(&volume, 3);
+        volume.checkpoint().unwrap();
+        let unit =
+            |name| fs::read(pool.path(name)).unwrap()[(AT + UNIT_SIZE) as usize..][..4096].to_vec();
+        assert!(unit("a") == unit("c"), "{fails} {blind}");
+        assert_eq!(unit("a")[300..320], [5; 20]);
+    }
 }

@@ -68,7 +68,8 @@ fn begin_copies(arguments: &grow::Added) -> Result<()> {
 fn add_copy(arguments: &grow::Added) -> Result<ExitCode> {
     let pool = Attached::open_to_rebuild(&arguments.pool)?;
     let volume = pool.fs.store().volume();
-    let done = come_in(volume, arguments).and_then(|()| rebuild(&arguments.pool, volume, false));
+    let done =
+        come_in(volume, arguments).and_then(|()| rebuild(&arguments.pool, pool.fs.store(), false));
     let detached = pool.detach();
     let code = done?;
     detached?;

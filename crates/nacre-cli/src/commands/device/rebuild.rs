@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
 use indicatif::ProgressBar;
+use nacre_store::Store;
 use nacre_volume::{Access, CopyInfo, LegState, Volume};
 use serde::Serialize;
 use std::fmt::Write;
@@ -42,7 +43,7 @@ struct Rebuilt {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
     let done = bring_back(pool.fs.store().volume())
-        .and_then(|()| rebuild(&arguments.pool, pool.fs.store().volume(), arguments.json));
+        .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
     let code = done?;
     detached?;
@@ -71,17 +72,18 @@ fn not_back(volume: &Volume) -> &'static str {
 }
 
 /// Rebuilds what is to be rebuilt, and reports.
-pub fn rebuild(pool: &Path, volume: &Volume, json: bool) -> Result<ExitCode> {
+pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
+    let volume = store.volume();
     if !volume.has_copies() {
         let path = pool.display();
         return Err(Failure::Usage(format!("{path}: is a pool without copies")));
     }
     let mut bar: Option<ProgressBar> = None;
     let mut bytes = 0;
-    let rebuilt = volume.rebuild_copies(|progress| {
+    let rebuilt = store.rebuild_copies(|progress| {
         let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
         bar.set_position(progress.done);
-        bytes = bytes.max(progress.done);
+        bytes = bytes.max(progress.looked);
         ControlFlow::Continue(())
     })?;
     if let Some(bar) = bar {

@@ -35,8 +35,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
     let volume = pool.fs.store().volume();
-    let done =
-        begin(volume, arguments).and_then(|()| rebuild(&arguments.pool, volume, arguments.json));
+    let done = begin(volume, arguments)
+        .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
     let code = done?;
     detached?;

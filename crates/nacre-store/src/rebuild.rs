@@ -1,0 +1,26 @@
+//! Copies are rebuilt by what the session knows to be used.
+
+use std::ops::ControlFlow;
+
+use nacre_types::{UNIT_SIZE, UnitNo, VolumeOffset};
+use nacre_volume::{RebuildProgress, Usage, VolumeError};
+
+use crate::layout::HEADER_UNITS;
+use crate::store::Store;
+
+impl Store {
+    /// As `Volume::rebuild_copies`. Disks do not get what nobody has taken (D82).
+    pub fn rebuild_copies(
+        &self,
+        told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<usize, VolumeError> {
+        let usage = |at: VolumeOffset| {
+            let unit = UnitNo(at.0 / UNIT_SIZE);
+            match unit.0 >= HEADER_UNITS && self.allocator().is_untaken(unit) {
+                true => Usage::Free,
+                false => Usage::Used,
+            }
+        };
+        self.volume().rebuild_used(&usage, told)
+    }
+}
