@@ -125,8 +125,8 @@ reserved() {
         seq 20000000 | head -c 150M | dd of=/nacre/reserved bs=300001 conv=notrunc status=none
         cmp <(seq 20000000 | head -c 150M; head -c 50M /dev/zero) /nacre/reserved' || fail "reserved"
     nacre check "$front" >/dev/null
-    gives "contents" "" nacre run -q --pool "$front" -- \
-        cmp <(seq 20000000 | head -c 150M; head -c 50M /dev/zero) /nacre/reserved
+    gives "contents" "" nacre run -q --pool "$front" -- bash -c '
+        cmp <(seq 20000000 | head -c 150M; head -c 50M /dev/zero) /nacre/reserved'
     refuses "more than both have" "No space left" \
         nacre run -q --pool "$front" -- fallocate -l 700M /nacre/more
 }
