@@ -84,6 +84,7 @@ either_is_away() {
         told "$other" | sort >"$SCRATCH/told"
         gives "check tells what cannot be read" "" diff "$SCRATCH/lost" "$SCRATCH/told"
         refuses "check, in words" "were on a device that is lost" nacre check "$other"
+        refuses "and what to do" "nacre device rebuild" nacre check "$other"
         contains "states" missing "$(states "$other")"
         note "the pool goes on"
         nacre run -q --pool "$other" -- sh -c 'cd /nacre && mkdir new && head -c 3000000 /dev/zero >new/f &&

@@ -83,9 +83,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let label = Volume::inspect(pool)?;
     refuse_if_open(pool)?;
     let start = Instant::now();
-    let (checked, lost, recovered, outcome) = match arguments.repair {
+    let ((checked, lost, recovered, outcome), left) = match arguments.repair {
         false => examine(pool)?,
-        true => repair_pool(pool, arguments.dry_run)?,
+        true => (repair_pool(pool, arguments.dry_run)?, Ok(())),
     };
     let foreseen = arguments.dry_run && (!outcome.fixes.is_empty() || !label.intact);
     let summary = summarise(
@@ -101,11 +101,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     if arguments.json {
         output::json(&report)?;
+        left?;
         return Ok(ExitCode::from(u8::from(!report.clean)));
     }
     output::write(describe(pool, arguments, &report).as_bytes())?;
+    // What the disk did not take is no damage: memory has it.
     if report.clean {
-        return Ok(ExitCode::SUCCESS);
+        return left.map(|()| ExitCode::SUCCESS);
+    }
+    if report.problems.is_empty() && !report.lost.is_empty() && !foreseen {
+        return Err(device_is_lost(pool));
     }
     let count = match arguments.dry_run {
         true => report.fixes.len() as u64 + report.more_fixes,
@@ -119,9 +124,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
+/// Nothing else is wrong, and nothing is to be repaired.
+fn device_is_lost(pool: &Path) -> Failure {
+    let pool = pool.display();
+    Failure::Refused(format!(
+        "{pool}: what is named above lay on a device that is lost. If it is there again, take it back \
+         with `nacre device rebuild {pool}`. Else copy what is left to another pool (`nacre cp -r`)"
+    ))
+}
+
 type Examined = (Checked, Vec<LostBytes>, bool, Outcome);
 
-fn examine(pool: &Path) -> Result<Examined> {
+/// What is in the pool, and how it was left.
+fn examine(pool: &Path) -> Result<(Examined, Result<()>)> {
     let attached = Attached::open_to_read(pool, None)?;
     let recovered = attached.fs.store().report();
     let bar = output::bar(0, "checking", false);
@@ -131,9 +146,9 @@ fn examine(pool: &Path) -> Result<Examined> {
     });
     bar.finish_and_clear();
     let lost = named(&attached.fs, &checked);
-    attached.detach()?;
+    let left = attached.detach();
     let recovered = recovered.rebuilt || recovered.replayed > 0;
-    Ok((checked, lost, recovered, Outcome::default()))
+    Ok(((checked, lost, recovered, Outcome::default()), left))
 }
 
 /// What is lost, with the names of files.

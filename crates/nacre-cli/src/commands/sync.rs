@@ -2,7 +2,7 @@
 
 use crate::attached::Attached;
 use crate::every;
-use crate::failure::{Failure, Result, fs_failure};
+use crate::failure::{Failure, Result, fs_failure, store_failure};
 use crate::users::{committers, programs};
 use clap::Args;
 use nacre_volume::Access;
@@ -49,10 +49,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn sync(pool: &Path) -> Result<()> {
     Attached::with(pool, Access::ReadWrite, |fs| {
-        let committed = fs
-            .sync_all_mapped()
-            .and_then(|()| Ok(fs.store().commit_now()?));
-        committed.map_err(fs_failure(pool.display()))
+        let mapped = fs.sync_all_mapped();
+        // It says why the disk takes nothing.
+        let committed = fs.store().commit_now();
+        committed.map_err(|error| store_failure(pool, error))?;
+        mapped.map_err(fs_failure(pool.display()))
     })
 }
 

@@ -88,8 +88,16 @@ impl FileDisk {
     }
 }
 
-fn failed(errno: Errno) -> DiskFailed {
-    DiskFailed(errno.to_string())
+/// What the system said, and what to do where that is known.
+pub(super) fn failed(errno: Errno) -> DiskFailed {
+    let text = errno.to_string();
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    DiskFailed(match errno {
+        Errno::NOSPC | Errno::DQUOT => format!(
+            "{words}; make room on its file system, then use `nacre sync`. Meanwhile memory keeps what was stored"
+        ),
+        _ => words.to_owned(),
+    })
 }
 
 fn read_all(fd: impl AsFd, mut at: u64, mut to: &mut [u8]) -> Result<(), DiskFailed> {

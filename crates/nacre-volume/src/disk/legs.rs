@@ -441,7 +441,7 @@ impl LegsDisk {
         let done: Vec<_> = numbers.into_iter().zip(done).collect();
         self.on_all(
             |one| match done.iter().find(|(number, _)| *number == one.0) {
-                Some((_, Some(result))) => result.map_err(|errno| DiskFailed(errno.to_string())),
+                Some((_, Some(result))) => result.map_err(super::file::failed),
                 _ => alone(one),
             },
         )

@@ -226,9 +226,7 @@ impl Disk for PartsDisk {
         for (number, done) in at_once(&calls).into_iter().enumerate() {
             let done = match done {
                 _ if number > 0 && !site::step() => Ok(()),
-                Some(done) => done
-                    .map(drop)
-                    .map_err(|errno| DiskFailed(errno.to_string())),
+                Some(done) => done.map(drop).map_err(super::file::failed),
                 None => self.disks[number].one().sync(),
             };
             all = all.and(done);
