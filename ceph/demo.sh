@@ -5,7 +5,8 @@
 #
 #   ceph/demo.sh
 #   ceph/demo.sh --long [rados|bench|rbd|kills]...    instead: Ceph's own tests of a cluster
-# Environment: POOL_SIZE (default 1G; with --long 2G), IMAGE_MIB (256), KILLS (3; with --long 50)
+# Environment: POOL_SIZE (default 1G; with --long 2G), IMAGE_MIB (256), KILLS (3; with --long 50),
+# RADOS (which of Ceph's tests, default all), RADOS_SECONDS (for each, 900)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh

@@ -89,6 +89,7 @@ fn transactions_of_an_osd_are_measured_and_leave_nothing_behind() {
             "{printed}"
         );
         assert!((1.9..2.5).contains(&figure(row, "fences")), "{printed}");
+        assert!(figure(row, "software_us") > 0.0, "{printed}");
         assert!(rows[row]["software_share"].is_null(), "{printed}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

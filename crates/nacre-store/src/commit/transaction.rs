@@ -391,15 +391,13 @@ fn placeable(scratch: &Scratch) -> usize {
 
 /// Writes the words of a changed node that nobody reads before the commit; the record need not.
 fn place(volume: &Volume, node: &mut NodeImage, fresh: &mut FreshBytes) -> Unfenced {
-    let (words, mut placed) = (node.placeable(), Unfenced::nothing());
+    let (words, mut placed) = (node.take_placeable(), Unfenced::nothing());
     each_exact_run(&words, |run| {
         let at = node.unit.offset().add(run.start as u64);
-        fresh.add(at, &node.bytes[run.clone()]);
-        let stored = volume.write(at, &node.bytes[run], StoreKind::Metadata);
-        placed = std::mem::replace(&mut placed, Unfenced::nothing()).and(stored);
+        let bytes = &node.bytes[run];
+        fresh.add(at, bytes);
+        placed.join(volume.write(at, bytes, StoreKind::Metadata));
     });
-    let dirty = node.dirty.iter_mut().zip(words);
-    dirty.for_each(|(dirty, word)| *dirty &= !word);
     placed
 }
 

@@ -161,6 +161,7 @@ impl<'v> Item<'v> {
     /// Puts a value that fits into a tree into `to`.
     pub fn encode_plain(value: &[u8], to: &mut Vec<u8>) {
         to.clear();
+        to.reserve(1 + value.len());
         to.push(PLAIN);
         to.extend_from_slice(value);
     }

@@ -272,10 +272,7 @@ impl NodeImage {
         if !self.is_whole() || self.spare == [0; DIRTY_WORDS] {
             return None;
         }
-        let mut free = self.spare;
-        free.iter_mut()
-            .zip(self.dirty)
-            .for_each(|(word, dirty)| *word &= !dirty);
+        let free = pairwise(&self.spare, &self.dirty, |spare, dirty| spare & !dirty);
         let mut end = self.heap() / WORD;
         while end < NODE_BYTES / WORD {
             let start = next_word(&free, end, true);
@@ -321,29 +318,36 @@ impl NodeImage {
         mark(&mut self.spare, bytes.start, bytes.len());
     }
 
-    /// Takes note that somebody reads these bytes on the medium.
-    pub(crate) fn not_spare(&mut self, bytes: Range<usize>) {
+    /// Takes note that somebody reads these entries on the medium.
+    pub(crate) fn not_spare(
+        &mut self,
+        entries: impl Iterator<Item = Result<Slot, Damaged>>,
+    ) -> Result<(), Damaged> {
         let mut used = DirtyWords::default();
-        mark(&mut used, bytes.start, bytes.len());
-        self.spare
-            .iter_mut()
-            .zip(used)
-            .for_each(|(spare, used)| *spare &= !used);
+        for slot in entries {
+            let slot = slot?;
+            mark(&mut used, slot.at, slot.len());
+        }
+        self.spare = pairwise(&self.spare, &used, |spare, used| spare & !used);
+        Ok(())
     }
 
     /// The changed words that may be written before the record: spare ones behind the index.
     pub(crate) fn placeable(&self) -> DirtyWords {
-        let mut words = self.dirty;
-        words
-            .iter_mut()
-            .zip(self.spare)
-            .for_each(|(word, spare)| *word &= spare);
         let index_end = index_at(self.count()).div_ceil(WORD).min(NODE_BYTES / WORD);
         let (whole, rest) = (index_end / 64, index_end % 64);
+        let mut words = pairwise(&self.dirty, &self.spare, |dirty, spare| dirty & spare);
         words[..whole].fill(0);
         if let Some(word) = words.get_mut(whole) {
             *word = *word >> rest << rest;
         }
+        words
+    }
+
+    /// As [`NodeImage::placeable`], of words that need not be written any more then.
+    pub(crate) fn take_placeable(&mut self) -> DirtyWords {
+        let words = self.placeable();
+        self.dirty = pairwise(&self.dirty, &words, |dirty, word| dirty & !word);
         words
     }
 
@@ -514,6 +518,12 @@ impl NodeImage {
     }
 }
 
+/// What becomes of each two words of the same place.
+#[inline]
+fn pairwise(left: &DirtyWords, right: &DirtyWords, both: impl Fn(u64, u64) -> u64) -> DirtyWords {
+    std::array::from_fn(|part| both(left[part], right[part]))
+}
+
 /// Sets the bits of the words that hold these bytes.
 #[inline]
 fn mark(words: &mut DirtyWords, at: usize, len: usize) {
@@ -582,7 +592,10 @@ fn place_of(at: usize) -> [u8; INDEX_BYTES] {
 #[inline]
 pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
     let mut open: Option<Range<usize>> = None;
-    for (part, &bits) in dirty.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+    for (part, &bits) in dirty.iter().enumerate() {
+        if bits == 0 {
+            continue;
+        }
         let near = bits << 1 & bits >> 1;
         let far = bits << 2 & bits >> 1 | bits << 1 & bits >> 2;
         let mut rest = bits | near | far;
@@ -684,10 +697,8 @@ mod tests {
         image.add_room();
         let view = View::open(bytes, ObjectId(1), Tree::Xattrs).unwrap();
         image.add_spare(image.heap()..NODE_BYTES);
-        for index in 0..view.count() {
-            let slot = view.slot(index).unwrap();
-            image.not_spare(slot.at..slot.at + slot.len());
-        }
+        let slots = (0..view.count()).map(|index| view.slot(index));
+        image.not_spare(slots).unwrap();
         image
     }
 

@@ -160,11 +160,8 @@ impl Tx<'_> {
         let view = self.store.node(which, unit, None)?;
         let node = &mut self.scratch.nodes[index];
         node.add_spare(usize::from(view.head().heap.get()).min(NODE_BYTES)..NODE_BYTES);
-        for entry in 0..view.count() {
-            let slot = view.slot(entry);
-            let slot = slot.map_err(|Damaged| self.store.damaged(which, unit))?;
-            node.not_spare(slot.at..slot.at + slot.len());
-        }
+        let read = node.not_spare((0..view.count()).map(|entry| view.slot(entry)));
+        read.map_err(|Damaged| self.store.damaged(which, unit))?;
         Ok(index)
     }
 

@@ -10,8 +10,8 @@ use clap::Args;
 use nacre_emulator::{Emulation, Pace, Profile, Settings};
 use nacre_objects::osd::{BESIDE_LOG, log_key};
 use nacre_objects::{OpenOptions, Pool, Transaction};
-use nacre_types::{DeviceOffset, StoreKind};
-use nacre_volume::Observer;
+use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, VolumeOffset};
+use nacre_volume::{Access, Observer, Volume};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 
@@ -58,8 +58,8 @@ pub struct Arguments {
     /// For how long to measure each size
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Device whose share of a transaction's time is told, as its model has it: a shipped profile
-    /// or the path of a TOML file; `none`: do not
+    /// Device that a commit waits for, as its model has it: a shipped profile or the path of a TOML
+    /// file; `none`: do not
     #[arg(long, value_name = "PROFILE", default_value = "optane-100")]
     emulate: String,
     /// Print JSON
@@ -77,10 +77,13 @@ struct Row {
     /// Bytes that the device made durable over bytes that were written to objects.
     amplification: f64,
     fences: f64,
-    /// Of the processor time of one transaction after another on the emulated device, in which
-    /// waiting counts, what was not waiting.
-    software_share: Option<f64>,
+    /// Processor time of the commits of one transaction after another, made before, in memory whose
+    /// pages are there.
+    software_us: f64,
+    /// That, and what the device lets a commit wait, as its model has it.
     emulated_us: Option<f64>,
+    /// The first of the two over the second.
+    software_share: Option<f64>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -105,18 +108,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "     write  depth  transactions/s  processor us  medium/client  fences  emulated us  software\n",
+        "     write  depth  transactions/s  processor us  medium/client  fences  commit us  emulated us  software\n",
     );
     for row in rows {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".into());
         text += &format!(
-            "{:>10} {:>6} {:>15.0} {:>13.1} {:>14.2} {:>7.2} {:>12} {:>9}\n",
+            "{:>10} {:>6} {:>15.0} {:>13.1} {:>14.2} {:>7.2} {:>10.1} {:>12} {:>9}\n",
             size::human(row.bytes),
             row.depth,
             row.transactions_per_second,
             row.processor_us,
             row.amplification,
             row.fences,
+            row.software_us,
             optional(row.emulated_us.map(|us| format!("{us:.1}"))),
             optional(
                 row.software_share
@@ -144,13 +148,14 @@ fn measure(
     prepared.map_err(failure(&path))?;
     // Before threads do as much as time allows, so that it counts the same each time.
     let counter = Arc::new(Counter::default());
-    load.observed(&path, &(Arc::clone(&counter) as Arc<dyn Observer>))?;
+    load.one_by_one(&path, Some(&(Arc::clone(&counter) as Arc<dyn Observer>)))?;
     let pool = Pool::open(&path, OpenOptions::default()).map_err(failure(&path))?;
     let speed = load.at_once(&pool, arguments);
     close(pool, &path, speed.is_ok())?;
     let (transactions_per_second, processor_us) = speed.map_err(failure(&path))?;
-    let emulated = profile.map(|profile| load.emulated(&path, profile));
-    let (emulated_us, software_share) = emulated.transpose()?.unzip();
+    let software_us = micros(load.one_by_one(&path, None)?) / COUNTED as f64;
+    let waited = profile.map(|profile| load.waited_us(&path, profile));
+    let emulated_us = waited.transpose()?.map(|waited| software_us + waited);
     Ok(Row {
         bytes,
         depth: arguments.depth,
@@ -158,8 +163,9 @@ fn measure(
         processor_us,
         amplification: counter.bytes.load(Relaxed) as f64 / (COUNTED * bytes) as f64,
         fences: counter.fences.load(Relaxed) as f64 / COUNTED as f64,
-        software_share,
+        software_us,
         emulated_us,
+        software_share: emulated_us.map(|all| software_us / all),
     })
 }
 
@@ -235,32 +241,37 @@ impl Load {
             ended.sum()
         });
         let done = done?.max(1) as f64;
-        let processor = (time_of(ClockId::ProcessCPUTime) - processor).as_secs_f64();
+        let processor = time_of(ClockId::ProcessCPUTime) - processor;
         let per_second = done / begin.elapsed().as_secs_f64();
-        Ok((per_second, 1e6 * processor / done))
+        Ok((per_second, micros(processor) / done))
     }
 
-    /// The counted transactions, seen by an observer; their processor time.
-    fn observed(&self, path: &Path, observer: &Arc<dyn Observer>) -> Result<Duration> {
+    /// The counted transactions, perhaps seen by an observer; the processor time of their commits.
+    fn one_by_one(&self, path: &Path, observer: Option<&Arc<dyn Observer>>) -> Result<Duration> {
         let pool = Pool::open(path, OpenOptions::default()).map_err(failure(path))?;
-        pool.store().volume().set_observer(observer);
+        touch(pool.store().volume());
+        if let Some(observer) = observer {
+            pool.store().volume().set_observer(observer);
+        }
+        let mut dice = self.dice.fetch_add(1, Relaxed);
+        let made: Vec<_> = (0..COUNTED).map(|_| self.change(&mut dice)).collect();
         let begin = time_of(ClockId::ThreadCPUTime);
-        let done = self.some(&pool, COUNTED);
+        let done = made.iter().try_for_each(|t| pool.commit(t));
         let time = time_of(ClockId::ThreadCPUTime) - begin;
         close(pool, path, done.is_ok())?;
         done.map_err(failure(path))?;
         Ok(time)
     }
 
-    /// Microseconds of a transaction on the model of a device, and the share that it waits for
-    /// nothing.
-    fn emulated(&self, path: &Path, profile: &Profile) -> Result<(f64, f64)> {
+    /// Microseconds that the model of a device lets a commit wait. What the model itself takes is
+    /// nobody's.
+    fn waited_us(&self, path: &Path, profile: &Profile) -> Result<f64> {
         let settings = Settings {
             profile,
             delays: true,
             wear: None,
         };
-        let volume = nacre_volume::Volume::open(path, nacre_volume::Access::ReadOnly)?;
+        let volume = Volume::open(path, Access::ReadOnly)?;
         let known = nacre_emulator::Pool {
             uuid: volume.uuid(),
             devices: volume.devices().iter().map(|device| device.size).collect(),
@@ -269,10 +280,8 @@ impl Load {
         drop(volume);
         let counters = path.with_extension("emulation");
         let emulation = Arc::new(Emulation::create(&counters, &settings, &known)?);
-        let time = self.observed(path, &(Arc::clone(&emulation) as Arc<dyn Observer>))?;
-        let waited = emulation.waited_ns(Pace::measure()?);
-        let all = time.as_secs_f64() * 1e9;
-        Ok((all / 1e3 / COUNTED as f64, (1.0 - waited / all).max(0.0)))
+        self.one_by_one(path, Some(&(Arc::clone(&emulation) as Arc<dyn Observer>)))?;
+        Ok(emulation.waited_ns(Pace::measure()?) / 1e3 / COUNTED as f64)
     }
 
     fn change(&self, dice: &mut u64) -> Transaction<'_> {
@@ -296,6 +305,17 @@ impl Load {
         }
         t
     }
+}
+
+/// Has the kernel map all of a pool, as a DAX device is mapped in large pages.
+fn touch(volume: &Volume) {
+    for at in (0..volume.len()).step_by(UNIT_SIZE as usize) {
+        volume.read_array::<1>(VolumeOffset(at));
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 fn name(kind: &str, number: u64) -> Vec<u8> {
