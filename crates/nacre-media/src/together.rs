@@ -40,9 +40,9 @@ impl FileCall<'_> {
 /// Does calls at the same time and waits for all. Answers what each of them gave, as the call alone
 /// would: `None` for one that was not done, and has to be done alone.
 ///
-/// Who is killed meanwhile is taken for dead once the kernel has ended the process, and it waits for
-/// calls of the process's memory before. If children are in that memory it does not, and nothing is
-/// done here.
+/// Who is killed meanwhile is taken for dead once the kernel has ended the process, and it waits
+/// for calls of the process's memory before. If children are in that memory it does not, and
+/// nothing is done here.
 pub fn together(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
     calls.chunks(MOST).flat_map(at_once).collect()
 }
