@@ -24,13 +24,15 @@ remove_group() {
     [[ -z $GROUP ]] || rmdir "$GROUP"
 }
 
-# Ends who is left in the group: its limit may have killed the process that started them.
-end_members() {
+# Ends who is left in the group, whose limit may have killed the process that started them, and
+# removes it. That works once the last one is gone: who is dying is not listed, but has the pool.
+end_group() {
     local pid
-    while [[ -n $(<"$GROUP/cgroup.procs") ]]; do
-        while read -r pid; do kill -9 "$pid" 2>/dev/null; done <"$GROUP/cgroup.procs"
+    until rmdir "$GROUP" 2>/dev/null; do
+        while read -r pid; do kill -9 "$pid" 2>/dev/null || true; done <"$GROUP/cgroup.procs"
         sleep 0.05
     done
+    GROUP=''
 }
 
 # Runs a command as a member of the group.
@@ -55,7 +57,7 @@ main() {
     if [[ $(grep -c . /proc/swaps) == 1 ]]; then
         note "canary: who asks for more than is allowed is killed"
         ! write_much --cache 1G 2>/dev/null || fail "the limit is none: this test shows nothing"
-        end_members
+        end_group
     fi
     "$NACRE" delete --force "$DISK" >/dev/null
 }
