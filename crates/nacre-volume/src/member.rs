@@ -84,7 +84,7 @@ impl Members {
     }
 
     fn complete(mut found: Vec<Member>, access: Access) -> Result<Self, VolumeError> {
-        let known = found.len();
+        let named: Vec<Uuid> = found.iter().map(Member::uuid).collect();
         let folder = found
             .first()
             .and_then(|member| member.device.real_path().parent().map(Path::to_owned));
@@ -95,9 +95,8 @@ impl Members {
         // this ends.
         loop {
             let table = newest(&found)?.clone();
-            refuse_strangers(&found, &table)?;
             let mut search = Search {
-                found,
+                found: without_strangers(found, &table, &named)?,
                 asked: &asked,
                 folder: folder.as_deref(),
                 table: &table,
@@ -106,7 +105,7 @@ impl Members {
             };
             let (members, damaged) = search.take_all()?;
             if newest(&members)?.sequence == table.sequence {
-                if known < members.len() {
+                if named.len() < members.len() {
                     refuse_copies(&members, &table, folder.as_deref(), trust)?;
                 }
                 if table.has_copies() {
@@ -209,19 +208,24 @@ pub(crate) fn places(entry: &LabelDevice, folder: Option<&Path>) -> impl Iterato
     hint.into_iter().chain(beside)
 }
 
-fn refuse_strangers(found: &[Member], table: &LabelInfo) -> Result<(), VolumeError> {
-    let listed = |member: &&Member| {
-        table
-            .devices
-            .iter()
-            .any(|entry| entry.uuid == member.uuid() && entry.stay != Stay::Gone)
+/// Those that the table has. One that it has not left the pool (a crash may have kept its label, and
+/// labels that name it): then it must not have been asked for.
+fn without_strangers(
+    found: Vec<Member>,
+    table: &LabelInfo,
+    named: &[Uuid],
+) -> Result<Vec<Member>, VolumeError> {
+    let listed = |member: &Member| {
+        let mut devices = table.devices.iter();
+        devices.any(|entry| entry.uuid == member.uuid() && entry.stay != Stay::Gone)
     };
-    match found.iter().find(|member| !listed(member)) {
+    let (members, strangers): (Vec<_>, Vec<_>) = found.into_iter().partition(listed);
+    match strangers.iter().find(|it| named.contains(&it.uuid())) {
         Some(stranger) => Err(VolumeError::NotAMember {
             path: stranger.path(),
             pool: table.pool,
         }),
-        None => Ok(()),
+        None => Ok(members),
     }
 }
 

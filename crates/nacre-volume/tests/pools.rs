@@ -1036,7 +1036,7 @@ fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
     let before = room.open("a").unwrap();
     assert_eq!(before.leaving().unwrap().start << 12, starts[1]);
     assert_eq!(before.header_goes_to(), None);
-    let old = fs::read(room.path("b")).unwrap();
+    let [old_a, old] = ["a", "b"].map(|name| fs::read(room.path(name)).unwrap());
     drop(before);
     assert_eq!(
         Volume::remove_leaving(&room.path("c"), nacre_volume::Room::default()).unwrap(),
@@ -1062,6 +1062,15 @@ fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
     fs::write(room.path("b"), old).unwrap();
     let error = room.open_error("b");
     assert!(matches!(error, VolumeError::NotAMember { .. }), "{error}");
+    // One before another label was written, which names the device.
+    fs::write(room.path("a"), old_a).unwrap();
+    let error = room.open_error("b");
+    assert!(matches!(error, VolumeError::NotAMember { .. }), "{error}");
+    for name in ["a", "c"] {
+        let volume = room.open(name).unwrap();
+        assert_eq!(volume.devices().len(), 2);
+        assert!(holds(&volume, 0, 1) && holds(&volume, starts[2], 3));
+    }
     let forget = |name| Volume::forget_removed(&room.path("a"), &room.path(name)).unwrap();
     assert_eq!((forget("c"), forget("b")), (None, Some(room.path("b"))));
     Volume::create(&[room.spec("b", 16)], CAREFUL).unwrap();
