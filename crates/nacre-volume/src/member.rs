@@ -208,8 +208,8 @@ pub(crate) fn places(entry: &LabelDevice, folder: Option<&Path>) -> impl Iterato
     hint.into_iter().chain(beside)
 }
 
-/// Those that the table has. One that it has not left the pool (a crash may have kept its label, and
-/// labels that name it): then it must not have been asked for.
+/// Those that the table has. One that it has not left the pool (a crash may have kept its label,
+/// and labels that name it): then it must not have been asked for.
 fn without_strangers(
     found: Vec<Member>,
     table: &LabelInfo,

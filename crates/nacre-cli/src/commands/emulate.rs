@@ -63,7 +63,7 @@ struct Verify {
     /// Bytes persisted or loaded at once; several separated by commas
     #[arg(long, value_name = "BYTES", value_parser = size::parse, value_delimiter = ',', default_value = "64,128,256,512,1K,2K,4K,16K,64K,256K,1M,2M")]
     len: Vec<u64>,
-    /// Measurements of a cell, of which the median counts
+    /// Measurements of a cell, of which the mean of the middle half counts
     #[arg(long, default_value_t = 25)]
     rounds: usize,
     /// Of loads, not of stores that become durable
