@@ -185,8 +185,14 @@ main() {
     disks_for replaced || return 0
     d=$folder/d
     all
+    (in_memory)
+}
+
+# In a shell of its own: these are other places.
+in_memory() {
     note "in memory"
-    a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c d=$SCRATCH/d folder=$SCRATCH
+    a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c d=$SCRATCH/d folder=$SCRATCH/none
+    trap leave EXIT
     fresh --copies 2 "$a" "$b"
     refuses "a healthy one" "is memory" nacre device replace "$a" "$b" "$c"
     refuses "a further one" "is memory" nacre device add "$a" "$c"
