@@ -1,7 +1,7 @@
 # Sourced, behind expect.sh, by tests of devices that leave a pool. Who sources it says where the
 # devices $a, $b and $c are.
 
-nacre() { "$NACRE" "$@"; }
+. "$PROGRAMS/killed.sh"
 no_devices() { rm -f "$a" "$b" "$c"; }
 # What is tried; the canary puts something that loses a device's contents in its place.
 REMOVE=(nacre device remove)
@@ -57,29 +57,11 @@ simply() { # $1: stripe
 killed() {
     note "killed, again and again, while a database runs"
     filled 64K
-    nacre run -q --pool "$a" -- bash -c '
-        set -e
-        for n in $(seq 60); do
-            sqlite3 /nacre/db "create table if not exists t (n integer); insert into t values ($n)"
-        done
-        [[ $(sqlite3 /nacre/db "select sum(n) from t; pragma integrity_check" | xargs) == "1830 ok" ]]' &
-    local program=$! tries=0 pid
-    while ((tries++ < 10)); do
-        "$NACRE" device remove "$a" "$b" >/dev/null 2>&1 &
-        pid=$!
-        sleep "0.0$tries"
-        kill -9 $pid 2>/dev/null || true
-        wait $pid 2>/dev/null || true
-    done
-    wait $program || fail "the database"
+    killed_beside_a_database "$a" 10 device remove "$a" "$b"
     note "killed when nobody else uses the pool"
-    tries=0
+    local tries=0
     while ((tries++ < 15)) && [[ $(devices "$a" 2>&1) == *leaving* ]]; do
-        "$NACRE" device remove "$a" "$b" >/dev/null 2>&1 &
-        pid=$!
-        sleep "0.0$((tries % 10))"
-        kill -9 $pid 2>/dev/null || true
-        wait $pid 2>/dev/null || true
+        killed_soon "0.0$((tries % 10))" device remove "$a" "$b"
         contains "check" clean "$(nacre check "$a")"
     done
     [[ $(devices "$a") != *b:* ]] || nacre device remove "$a" "$b" >/dev/null || fail "remove"

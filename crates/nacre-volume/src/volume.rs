@@ -11,7 +11,9 @@ use nacre_media::{
     Access, AddressRange, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media, MediaFailed,
     Mirror, Observer, Owner, Policy, SEALS_AT, SharedTraffic, Survives,
 };
-use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
+use nacre_types::{
+    BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, mount_table,
+};
 
 use crate::cache::Cache;
 use crate::error::VolumeError;
@@ -276,6 +278,12 @@ impl Volume {
     pub fn identity(&self) -> Option<DeviceIdentity> {
         let first = || self.head.media.device().map(|device| device.identity());
         self.home.or_else(first)
+    }
+
+    /// The same as text, for those who begin later to know the pool by.
+    pub fn identity_text(&self) -> Option<String> {
+        let (device, inode) = self.identity()?.numbers();
+        Some(mount_table::identity(device, inode))
     }
 
     /// One number for the identities of all devices in the running system, in volume order. It

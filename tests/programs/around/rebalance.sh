@@ -1,7 +1,7 @@
 # A device is added to a striped pool, and what was written before goes there, too.
 . "$PROGRAMS/expect.sh"
 
-nacre() { "$NACRE" "$@"; }
+. "$PROGRAMS/killed.sh"
 # What is tried; the canary puts something idle in its place.
 REBALANCE=(nacre device rebalance)
 a=$SCRATCH/a b=$SCRATCH/b
@@ -56,21 +56,7 @@ simply() { # $1: stripe
 killed() {
     note "killed, again and again, while a database runs"
     grown 64K
-    nacre run -q --pool "$a" -- bash -c '
-        set -e
-        for n in $(seq 60); do
-            sqlite3 /nacre/db "create table if not exists t (n integer); insert into t values ($n)"
-        done
-        [[ $(sqlite3 /nacre/db "select sum(n) from t; pragma integrity_check" | xargs) == "1830 ok" ]]' &
-    local program=$! tries=0 pid
-    while ((tries++ < 12)); do
-        "$NACRE" device rebalance "$a" >/dev/null 2>&1 &
-        pid=$!
-        sleep "0.0$tries"
-        kill -9 $pid 2>/dev/null || true
-        wait $pid 2>/dev/null || true
-    done
-    wait $program || fail "the database"
+    killed_beside_a_database "$a" 12 device rebalance "$a"
     nacre device rebalance "$a" >/dev/null
     same "nothing is left" 0 "$(moved left_bytes)"
     both_have_a_share

@@ -70,17 +70,19 @@ fn set_file(direct: &OwnedFd, region: u64) {
         .unwrap();
 }
 
-fn wait_for_what_is_asked(stage: &Stage) {
+/// A region of a stage that has been read ahead of its reader, if the kernel does that here.
+fn stage_with_one_ahead() -> Option<(Stage, u64)> {
+    let stage = stage_of(REGIONS * REGION, Some(open_direct));
+    let region = read_until_one_is_asked_for(&stage)?;
     stage.image.fetched.lock().unwrap().let_all_come();
+    Some((stage, region))
 }
 
 #[test]
 fn what_was_asked_for_is_used() {
-    let stage = stage_of(REGIONS * REGION, Some(open_direct));
-    let Some(region) = read_until_one_is_asked_for(&stage) else {
+    let Some((stage, region)) = stage_with_one_ahead() else {
         return;
     };
-    wait_for_what_is_asked(&stage);
     // Nobody may do this: it tells that the disk is not read again.
     set_disk(&stage, region);
     for unit in units_of(region) {
@@ -90,11 +92,9 @@ fn what_was_asked_for_is_used() {
 
 #[test]
 fn what_was_there_meanwhile_is_read_again() {
-    let stage = stage_of(REGIONS * REGION, Some(open_direct));
-    let Some(region) = read_until_one_is_asked_for(&stage) else {
+    let Some((stage, region)) = stage_with_one_ahead() else {
         return;
     };
-    wait_for_what_is_asked(&stage);
     let middle = units_of(region).start + 100;
     assert_eq!(read_unit(&stage.image, middle), byte_of(middle));
     // As if it had been stored to and had gone home.
@@ -121,11 +121,9 @@ fn who_reads_elsewhere_gets_that() {
 
 #[test]
 fn what_is_made_right_meanwhile_is_read_again() {
-    let stage = stage_of(REGIONS * REGION, Some(open_direct));
-    let Some(region) = read_until_one_is_asked_for(&stage) else {
+    let Some((stage, region)) = stage_with_one_ahead() else {
         return;
     };
-    wait_for_what_is_asked(&stage);
     let unit = units_of(region).start + 7;
     set_disk(&stage, region);
     let (wrong, right) = ([byte_of(unit); 4096], [NEW; 4096]);

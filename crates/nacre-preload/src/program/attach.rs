@@ -14,7 +14,6 @@ use nacre_fs::Fs;
 use nacre_media::MediaError;
 use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
-use nacre_types::mount_table;
 use nacre_volume::{Volume, VolumeError};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -167,9 +166,7 @@ fn no_addresses(mount: &Mount, len: u64) -> String {
 struct Another;
 
 fn is_another(mount: &Mount, volume: &Volume) -> bool {
-    let identity = volume.identity().map(|it| it.numbers());
-    let file = identity.map(|(device, inode)| mount_table::identity(device, inode));
-    let differs = mount.file.is_some() && mount.file != file;
+    let differs = mount.file.is_some() && mount.file != volume.identity_text();
     differs || mount.uuid.is_some_and(|uuid| uuid != volume.uuid())
 }
 

@@ -6,6 +6,7 @@
 //! the pool there have, also when the supervisor is killed: it sees the end of its standard input.
 
 use super::mounts::{self, Mount};
+use crate::attached::Attached;
 use crate::mode::Mode;
 use nacre_fuse::{MountState, mounted_at, state, unmount};
 use nacre_runtime::may_be_of_others;
@@ -54,7 +55,7 @@ struct Places {
 struct MountPlace {
     mount: Mount,
     /// The pool that it was at the start.
-    uuid: Option<Uuid>,
+    uuid: Uuid,
     /// The folder, without links.
     real: PathBuf,
     /// It was not there, and goes with the mount.
@@ -77,9 +78,14 @@ enum Said {
 
 impl KernelMounts {
     /// Makes ready to mount at those folders that are empty, or not there and can be made. `None`
-    /// if nothing can be mounted.
-    pub fn offer(mounts: &[Mount], choice: Choice) -> Option<KernelMounts> {
-        let places: Vec<MountPlace> = mounts.iter().filter_map(MountPlace::new).collect();
+    /// if nothing can be mounted. All are attached.
+    pub fn offer(mounts: &[Mount], attached: &[Attached], choice: Choice) -> Option<KernelMounts> {
+        let pools = mounts.iter().zip(attached);
+        let places = pools.filter_map(|(mount, pool)| {
+            let uuid = pool.fs.store().volume().uuid();
+            MountPlace::new(mount, uuid)
+        });
+        let places: Vec<MountPlace> = places.collect();
         if places.is_empty() || !Path::new("/dev/fuse").exists() {
             return None;
         }
@@ -150,14 +156,14 @@ impl Places {
 
 impl MountPlace {
     /// `None` if a mount would hide something.
-    fn new(mount: &Mount) -> Option<MountPlace> {
+    fn new(mount: &Mount, uuid: Uuid) -> Option<MountPlace> {
         let real = without_links(&mount.folder)?;
         let free = || is_vacant(&real) || can_be_made(&real) || mount.by_kernel().is_some();
         let others = may_be_of_others(&real) == Ok(true);
         let possible = !mounts::is_outer(&mount.folder) && !others && free();
         possible.then(|| MountPlace {
             mount: mount.clone(),
-            uuid: uuid_at(&mount.pool),
+            uuid,
             real,
             is_made: false,
             server: None,
@@ -167,7 +173,7 @@ impl MountPlace {
     /// Mounts the pool unless it is. Another `nacre run` may have done so. A server whose mount is
     /// gone has ended, or is about to.
     fn mount(&mut self, choice: Choice) {
-        let same = uuid_at(&self.mount.pool) == self.uuid;
+        let same = uuid_at(&self.mount.pool) == Some(self.uuid);
         if same && self.mount.by_kernel().is_none() {
             self.is_made |= DirBuilder::new().mode(0o755).create(&self.real).is_ok();
             self.server = self.start(choice);

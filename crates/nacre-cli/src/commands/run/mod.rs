@@ -144,7 +144,7 @@ impl Arguments {
     }
 
     /// Nothing is mounted for a program that is to see the host's files.
-    fn offer(&self, mounts: &[Mount]) -> Option<KernelMounts> {
+    fn offer(&self, mounts: &[Mount], attached: &[Attached]) -> Option<KernelMounts> {
         let wanted = !self.no_fuse && self.policy() == Policy::Refuse;
         let choice = kernel_mounts::Choice {
             read_only: self.read_only,
@@ -152,7 +152,7 @@ impl Arguments {
             mode: self.mode.map(Mode::write_mode),
         };
         wanted
-            .then(|| KernelMounts::offer(mounts, choice))
+            .then(|| KernelMounts::offer(mounts, attached, choice))
             .flatten()
     }
 
@@ -166,7 +166,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
     sync::commit_for_all(&attached);
     let program = program::Program::new(&arguments.program, &mounts);
-    let offer = arguments.offer(&mounts);
+    let offer = arguments.offer(&mounts, &attached);
     if let Some(offer) = offer.as_ref().filter(|_| program.is_unserved()) {
         offer.mount();
     }

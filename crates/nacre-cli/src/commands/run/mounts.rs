@@ -248,8 +248,7 @@ fn add_known(mut entry: Vec<u8>, pool: &Path, volume: &Volume) -> Vec<u8> {
             entry.extend_from_slice(b",copy=");
             entry.extend_from_slice(copy.as_os_str().as_bytes());
         }
-    } else if let Some((device, inode)) = volume.identity().map(|it| it.numbers()) {
-        let identity = mount_table::identity(device, inode);
+    } else if let Some(identity) = volume.identity_text() {
         entry.extend_from_slice(format!(",file={identity}").as_bytes());
     }
     entry
