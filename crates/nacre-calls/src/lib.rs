@@ -49,38 +49,12 @@ pub fn count_entries(folder: &CStr) -> io::Result<usize> {
     Ok(count)
 }
 
-/// A child by `fork` that ends at once, to its end.
-///
-/// The caller has one thread.
-pub fn fork_and_wait() -> io::Result<()> {
-    // SAFETY: the child does nothing but end, which it may whatever other threads hold.
-    let child = unsafe { libc::fork() };
-    match child {
-        -1 => return Err(io::Error::last_os_error()),
-        // SAFETY: nothing of the parent's is run.
-        0 => unsafe { libc::_exit(0) },
-        _ => {}
-    }
-    let mut status = 0;
-    // SAFETY: `status` is this function's own.
-    match unsafe { libc::waitpid(child, &raw mut status, 0) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ if status == 0 => Ok(()),
-        _ => Err(io::Error::other(format!("the child ended with {status}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{count_entries, fork_and_wait};
+    use super::count_entries;
     use std::ffi::CString;
     use std::fs;
     use std::io::ErrorKind;
-
-    #[test]
-    fn a_child_ends_and_its_parent_goes_on() {
-        fork_and_wait().expect("a child");
-    }
 
     #[test]
     fn every_entry_counts_once_and_what_is_no_folder_fails() {

@@ -37,7 +37,7 @@ const ROWS: [(&str, usize); 29] = [
     ("open+read 4 KiB+close", 1),
     ("readdir, an entry", 1),
     ("getppid", 1),
-    ("fork and exit", 1),
+    ("fork and exit by sh", 1),
     ("start and end of true", 1),
     ("start and end of cat FILE", 1),
     ("nacre run true", 1),

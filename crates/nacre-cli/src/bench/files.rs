@@ -1,18 +1,18 @@
 //! Reading and writing files, by ordinary calls of the C library.
 
 use super::measure::Work;
-use super::row::{PROGRAM, READER, Sharing};
+use super::row::{PROGRAM, READER, SHELL, Sharing};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::sys::uio::{pread, pwrite};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Random places in a part of a file, multiples of the size of an operation.
 pub struct Places {
@@ -194,12 +194,51 @@ impl Work for Clock {
     }
 }
 
-/// A child that ends at once.
-pub struct Fork;
+/// A shell that has a file of the folder open and, for each line that it reads, forks a child that
+/// ends at once.
+///
+/// Not a child of ours: what forking us costs grows with the text of `nacre`.
+pub struct Forks {
+    shell: Child,
+    lines: ChildStdin,
+    replies: ChildStdout,
+}
 
-impl Work for Fork {
+/// The brackets are what forks; the shell's own commands need no other program.
+const FORKS_FOR_EACH_LINE: &str = r#"exec 3<"$0"; while read -r _; do (:); echo; done"#;
+
+impl Forks {
+    pub fn start(folder: &Path) -> io::Result<Forks> {
+        let file = folder.join("for-sh");
+        fs::write(&file, "text\n")?;
+        let mut command = Command::new(found(SHELL));
+        command.args(["-c", FORKS_FOR_EACH_LINE]).arg(file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = command.spawn()?;
+        let pipes = (shell.stdin.take(), shell.stdout.take());
+        let (Some(lines), Some(replies)) = pipes else {
+            return Err(io::Error::other("a shell without pipes"));
+        };
+        Ok(Forks {
+            shell,
+            lines,
+            replies,
+        })
+    }
+}
+
+impl Work for Forks {
     fn step(&mut self, _: usize) -> io::Result<()> {
-        nacre_calls::fork_and_wait()
+        self.lines.write_all(b"\n")?;
+        self.replies.read_exact(&mut [0])
+    }
+}
+
+impl Drop for Forks {
+    fn drop(&mut self) {
+        // It waits for a line; if it cannot be killed it has ended.
+        let _has_ended = self.shell.kill();
+        let _is_gone = self.shell.wait();
     }
 }
 
@@ -253,7 +292,7 @@ impl Work for NotOurs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Places, data_file};
+    use super::{Forks, Places, Work, data_file};
     use crate::bench::row::Sharing;
     use std::collections::HashSet;
 
@@ -274,6 +313,29 @@ mod tests {
         assert!(seen(0).is_disjoint(&seen(1)));
         let mut own = Places::new(1 << 16, 64, 1, 2, Sharing::Own);
         assert!((0..1000).any(|_| own.next() < 1 << 15));
+    }
+
+    #[test]
+    fn a_shell_forks_for_each_line_and_ends_with_its_owner() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut forks = Forks::start(folder.path()).expect("a shell");
+        let children = format!("/proc/{}/stat", forks.shell.id());
+        // Page faults of children that were waited for: the fourth field behind the state.
+        let of_children = || {
+            let stat = std::fs::read_to_string(&children).expect("its state");
+            let fields = stat.rsplit(") ").next().expect("fields");
+            let faults = fields.split(' ').nth(8).expect("faults");
+            faults.parse::<u64>().expect("a number")
+        };
+        let mut seen = of_children();
+        for index in 0..3 {
+            forks.step(index).expect("a child");
+            let now = of_children();
+            assert!(now > seen, "{now} faults of children, {seen} before");
+            seen = now;
+        }
+        drop(forks);
+        assert!(!std::path::Path::new(&children).exists());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The limit: the same bytes in the same pattern, copied from and to mapped memory of the same
 //! kind, without any file system.
 
-use super::files::{Clock, Fork, NotOurs, Nothing, Places, Program, contents};
+use super::files::{Clock, Forks, NotOurs, Nothing, Places, Program, contents};
 use super::measure::Work;
 use super::row::{Action, Row, Scale};
 use nacre_media::{Access, Media, Unfenced};
@@ -80,13 +80,14 @@ pub fn ways(row: &Row, file: &Path, caller: usize, scale: Scale) -> io::Result<V
             row.sharing,
         )
     };
+    let folder = file.parent().unwrap_or(file);
     Ok(match row.action {
         Action::Nothing => vec![Box::new(Nothing(places()))],
         Action::Clock => vec![Box::new(Clock)],
         Action::NotOurs => vec![Box::new(NotOurs)],
-        Action::Fork => vec![Box::new(Fork)],
+        Action::Fork => vec![Box::new(Forks::start(folder)?)],
         Action::Start => vec![Box::new(Program::idle())],
-        Action::StartReader => vec![Box::new(Program::reader(file.parent().unwrap_or(file))?)],
+        Action::StartReader => vec![Box::new(Program::reader(folder)?)],
         Action::Pread => vec![Box::new(Load {
             media: mapped(file, scale.file_bytes)?,
             places: places(),

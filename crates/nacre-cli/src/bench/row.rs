@@ -117,6 +117,8 @@ pub const PROCESS: &str = "processes";
 pub const PROGRAM: &str = "true";
 /// What is started to read a file.
 pub const READER: &str = "cat";
+/// What is started to fork.
+pub const SHELL: &str = "sh";
 
 const SIZES: [usize; 6] = [64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
 
@@ -137,7 +139,7 @@ pub fn chosen(words: &[String]) -> Vec<Row> {
 fn processes() -> [Row; 3] {
     let row = |name, action, more| Row::new(PROCESS, name, action, 0).target(Target::PlusRaw(more));
     [
-        row("fork and exit", Action::Fork, 40e3),
+        row("fork and exit by sh", Action::Fork, 40e3),
         row("start and end of true", Action::Start, 250e3),
         row("start and end of cat FILE", Action::StartReader, 400e3),
     ]

@@ -5,8 +5,8 @@
 
 use super::entries::{Entries, Readdir};
 use super::files::{
-    Append, Clock, Fork, NotOurs, Nothing, OpenReadClose, Places, Pread, Program, Pwrite, contents,
-    data_file,
+    Append, Clock, Forks, NotOurs, Nothing, OpenReadClose, Places, Pread, Program, Pwrite,
+    contents, data_file,
 };
 use super::measure::{Work, measure};
 use super::raw;
@@ -145,7 +145,7 @@ pub fn work(folder: &Path, row: &Row, scale: Scale, caller: usize) -> io::Result
         Action::Nothing => Box::new(Nothing(places())),
         Action::Clock => Box::new(Clock),
         Action::NotOurs => Box::new(NotOurs),
-        Action::Fork => Box::new(Fork),
+        Action::Fork => Box::new(Forks::start(folder)?),
         Action::Start => Box::new(Program::idle()),
         Action::StartReader => Box::new(Program::reader(folder)?),
         Action::Pread => Box::new(Pread {
