@@ -52,7 +52,8 @@ def built(library):
 
 def main():
     builds = [pathlib.Path(path) for path in sys.argv[1:] if path != "--check"] or [NACRE]
-    patterns = {}
+    # What a generic function is made for does not stand in all names: patterns of few bytes that run among many come last.
+    own_patterns, shared_patterns = {}, {}
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="start-order-") as folder:
         step, start, pool, output = (f"{folder}/{name}" for name in ("step", "start", "pool", "output"))
         for program, source in ((step, "start-order.c"), (start, "start-cost.c")):
@@ -61,29 +62,29 @@ def main():
         below = ["run", "-q", "--pool", pool, "--mount", "/nacre", "--"]
         subprocess.run([builds[0]] + below + ["bash", "-c", "echo text > /nacre/f"], check=True)
         known = {build: built(build.parent / "libnacre_preload.so") for build in builds}
+        child, user = {"CHILD": "1"}, {"TOUCH": "/nacre/f"}
+        fork = [start, "1", "fork"]
         # What a forked child executes is the least, and all of it is a page fault again.
-        for command in ([start, "1", "fork", "CHILD"], ["/bin/true"], [start, "1", "fork"], [start, "1", "/bin/true"],
-                        ["/bin/cat", "/nacre/f"]):
+        for more, command in ((child, fork), (child | user, fork), ({}, ["/bin/true"]), ({}, fork), (user, fork),
+                              ({}, [start, "1", "/bin/true"]), ({}, ["/bin/cat", "/nacre/f"])):
             for build in builds:
-                child = {"CHILD": "1"} if "CHILD" in command else {}
                 subprocess.run([build] + below + [step, output] + command, check=True, stdout=subprocess.DEVNULL,
-                               env=os.environ | child)
+                               env=os.environ | more)
                 ran = [int(line, 16) for line in pathlib.Path(output).read_text().split()]
                 all_functions, sizes = known[build]
                 starts = [start for start, _, _ in all_functions]
                 found = sorted({all_functions[bisect.bisect(starts, at) - 1] for at in ran if at >= starts[0]})
                 pages, size = len({at // PAGE for at in ran}), sum(size for _, size, _ in found)
-                print(f"{build} {' '.join(command)}: {len(found)} functions, {pages} pages, {-(-size // PAGE)} would do",
+                print(f"{build} {' '.join([*more, *command])}: {len(found)} functions, {pages} pages, {-(-size // PAGE)} would do",
                       file=sys.stderr)
-                # What a generic function is made for does not stand in all names. All that share one come behind.
                 own = collections.Counter()
                 for _, size, name in found:
                     own[name] += size
-                for shared in (False, True):
-                    patterns.update((name, None) for name in own
-                                    if name and (sizes[name] > max(2 * own[name], FEW)) == shared)
+                for name in filter(None, own):
+                    is_shared = sizes[name] > max(2 * own[name], FEW)
+                    (shared_patterns if is_shared else own_patterns)[name] = None
     if "--check" not in sys.argv[1:]:
-        ORDER.write_text("\n".join(patterns) + "\n")
+        ORDER.write_text("\n".join(own_patterns | shared_patterns) + "\n")
 
 
 if __name__ == "__main__":
