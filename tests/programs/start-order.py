@@ -70,10 +70,12 @@ def main():
             for build in builds:
                 subprocess.run([build] + below + [step, output] + command, check=True, stdout=subprocess.DEVNULL,
                                env=os.environ | more)
-                ran = [int(line, 16) for line in pathlib.Path(output).read_text().split()]
                 all_functions, sizes = known[build]
                 starts = [start for start, _, _ in all_functions]
-                found = sorted({all_functions[bisect.bisect(starts, at) - 1] for at in ran if at >= starts[0]})
+                end = starts[-1] + all_functions[-1][1]
+                ran = [int(line, 16) for line in pathlib.Path(output).read_text().split()]
+                ran = [at for at in ran if starts[0] <= at < end]
+                found = sorted({all_functions[bisect.bisect(starts, at) - 1] for at in ran})
                 pages, size = len({at // PAGE for at in ran}), sum(size for _, size, _ in found)
                 print(f"{build} {' '.join([*more, *command])}: {len(found)} functions, {pages} pages, {-(-size // PAGE)} would do",
                       file=sys.stderr)
