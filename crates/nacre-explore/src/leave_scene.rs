@@ -1,17 +1,15 @@
 //! Crashes while a device leaves its pool, on files in shared memory: the last one, and the first
 //! one with the pool's header.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_fs::{AllocateMode, Fs};
 use nacre_store::{FormatOptions, Store, WriteMode};
-use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
-use nacre_testkit::pool::{CAREFUL, Devices, PRIVATE};
+use nacre_testkit::medium::{Depth, Difference, Medium};
+use nacre_testkit::pool::{CAREFUL, PRIVATE};
 use nacre_testkit::random::Random;
-use nacre_testkit::recorder::{DEVICE, Event, Recorder, What};
+use nacre_testkit::recorder::{Event, Recorder, What};
 use nacre_types::BLOCK_SIZE;
 use nacre_volume::{Access, CreateOptions, Observer, Stripe, Volume, tap};
 
@@ -20,6 +18,7 @@ use crate::bench::Bench;
 use crate::ground::Ground;
 use crate::judge::examine;
 use crate::sabotage::Sabotage;
+use crate::two_files::TwoFiles;
 use crate::visible::Visible;
 
 const SIZE: u64 = (2 << 20) + 6 * BLOCK_SIZE + 4096;
@@ -28,7 +27,6 @@ const DEPTH: Depth = Depth {
     samples: 12,
     aimed: false,
 };
-const NAMES: [&str; 2] = ["a", "b"];
 const CONTENTS: [Action; 15] = [
     Action::Mkdir("d"),
     Action::Create("d/a"),
@@ -47,10 +45,9 @@ const CONTENTS: [Action; 15] = [
     Action::Write("b", 8192, 5000),
 ];
 
-/// Two files, removed in the end.
-struct Files {
-    devices: Devices,
-    base: [Vec<u8>; 2],
+struct Scene {
+    files: TwoFiles,
+    /// Which device leaves.
     leaves: usize,
 }
 
@@ -58,28 +55,21 @@ struct Files {
 pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
     let mut all = Vec::new();
     for leaves in [1, 0] {
-        let mut files = Files {
-            devices: Devices::below(Path::new("/dev/shm")),
-            base: [Vec::new(), Vec::new()],
-            leaves,
-        };
-        let before = files.prepare()?;
-        files.keep()?;
-        let events = files.remove(sabotage)?;
-        files.crash(&events, &before, (sabotage, seed), images)?;
+        let files = TwoFiles::new();
+        let mut scene = Scene { files, leaves };
+        let before = scene.prepare()?;
+        scene.files.keep()?;
+        let events = scene.remove(sabotage)?;
+        scene.crash(&events, &before, (sabotage, seed), images)?;
         all.extend(events);
     }
     Ok(all)
 }
 
-impl Files {
-    fn path(&self, index: usize) -> PathBuf {
-        self.devices.file(NAMES[index])
-    }
-
+impl Scene {
     /// The device that stays.
     fn stays(&self) -> PathBuf {
-        self.path(1 - self.leaves)
+        self.files.path(1 - self.leaves)
     }
 
     /// A pool with something on both devices, one of which is to leave.
@@ -88,7 +78,7 @@ impl Files {
             stripe: Some(Stripe::Bytes(4096)),
             ..CAREFUL
         };
-        let specs = NAMES.map(|name| self.devices.spec(name, SIZE));
+        let specs = [0, 1].map(|index| self.files.spec(index, SIZE));
         let volume = Volume::create(&specs, spread).map_err(|e| e.to_string())?;
         Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
         let pool = Bench::attach_clean(volume, WriteMode::Direct)?;
@@ -98,30 +88,23 @@ impl Files {
         }
         let seen = examine(&pool)?;
         pool.into_store().close().map_err(|e| e.to_string())?;
-        let begun = Volume::begin_leaving(&self.path(0), &self.path(self.leaves));
+        let begun = Volume::begin_leaving(&self.files.path(0), &self.files.path(self.leaves));
         begun.map_err(|e| e.to_string())?;
         Ok(seen)
     }
 
-    /// From now on this is what the files hold.
-    fn keep(&mut self) -> Result<(), String> {
-        for index in 0..2 {
-            self.base[index] = fs::read(self.path(index)).map_err(|e| e.to_string())?;
-        }
-        Ok(())
-    }
-
     /// Removes the device, and records how.
     fn remove(&self, sabotage: Sabotage) -> Result<Vec<Event>, String> {
-        self.lay_out(&Difference::new())?;
+        self.files.lay_out(&Difference::new())?;
         let recorder = Arc::new(Recorder::default());
         let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
-        let volume = Volume::open(&self.path(0), Access::ReadWrite).map_err(|e| e.to_string())?;
+        let volume =
+            Volume::open(&self.files.path(0), Access::ReadWrite).map_err(|e| e.to_string())?;
         volume.set_observer(&observer);
-        tap::set(Some((observer, vec![self.path(0), self.path(1)])));
+        tap::set(Some((observer, self.files.paths())));
         recorder.start();
         let store = Store::attach(volume, &PRIVATE).map_err(|e| format!("attach: {e}"))?;
-        let removed = store.remove_device(&self.path(0));
+        let removed = store.remove_device(&self.files.path(0));
         tap::set(None);
         let (_, left) = removed.map_err(|e| format!("remove: {e}"))?;
         if !left.is_nothing() {
@@ -140,7 +123,7 @@ impl Files {
         (sabotage, seed): (Sabotage, u64),
         images: &mut u64,
     ) -> Result<(), String> {
-        let floor = |number: u64| self.line(number);
+        let floor = |number: u64| self.files.line(number);
         let (mut medium, mut done) = (Medium::default(), false);
         let (mut random, depth) = (Random::new(seed, 0), sabotage.aim(DEPTH));
         for event in events {
@@ -162,7 +145,7 @@ impl Files {
     /// All that was there must be, whether the device is gone or not; surely gone if `done`. Called
     /// again, it goes.
     fn judge(&self, image: &Difference, before: &Visible, done: bool) -> Result<(), String> {
-        self.lay_out(image)?;
+        self.files.lay_out(image)?;
         let volume = Volume::open(&self.stays(), Access::ReadWrite).map_err(|e| e.to_string())?;
         let is_gone = volume.devices().len() == 1;
         if done && !is_gone {
@@ -185,30 +168,5 @@ impl Files {
                 "once it is gone the pool holds something else: {left:?}"
             )),
         }
-    }
-
-    fn line(&self, number: u64) -> Line {
-        let per_device = DEVICE / LINE as u64;
-        let start = (number % per_device) as usize * LINE;
-        let bytes = self.base[(number / per_device) as usize].get(start..start + LINE);
-        bytes
-            .and_then(|bytes| bytes.try_into().ok())
-            .unwrap_or([0; LINE])
-    }
-
-    fn lay_out(&self, image: &Difference) -> Result<(), String> {
-        let write = || -> std::io::Result<()> {
-            for (index, base) in self.base.iter().enumerate() {
-                fs::write(self.path(index), base)?;
-            }
-            for (&number, line) in image {
-                let at = number * LINE as u64;
-                let path = self.path((at / DEVICE) as usize);
-                let file = File::options().write(true).open(path)?;
-                file.write_all_at(line, at % DEVICE)?;
-            }
-            Ok(())
-        };
-        write().map_err(|e| e.to_string())
     }
 }

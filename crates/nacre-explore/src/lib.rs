@@ -37,6 +37,8 @@ pub mod sabotage;
 pub mod sequence;
 #[cfg(feature = "explore")]
 mod source;
+#[cfg(feature = "explore")]
+mod two_files;
 pub mod violation;
 pub mod visible;
 pub mod work_on;

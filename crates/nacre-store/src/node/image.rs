@@ -560,26 +560,8 @@ fn next_word(words: &DirtyWords, from: usize, wanted: bool) -> usize {
 }
 
 /// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit, exactly.
-pub(crate) fn each_exact_run(words: &DirtyWords, mut found: impl FnMut(Range<usize>)) {
-    let mut open: Option<Range<usize>> = None;
-    for (part, &bits) in words.iter().enumerate() {
-        let mut rest = bits;
-        while rest != 0 {
-            let first = rest.trailing_zeros();
-            let start = part * 64 + first as usize;
-            let end = start + (rest >> first).trailing_ones() as usize;
-            rest &= rest.wrapping_add(1 << first);
-            match &mut open {
-                Some(run) if run.end == start * WORD => run.end = end * WORD,
-                _ => open
-                    .replace(start * WORD..end * WORD)
-                    .map_or((), &mut found),
-            }
-        }
-    }
-    if let Some(run) = open {
-        found(run);
-    }
+pub(crate) fn each_exact_run(words: &DirtyWords, found: impl FnMut(Range<usize>)) {
+    each_run_of(words.iter().copied(), found);
 }
 
 /// What the index says of an entry at a place of the node.
@@ -587,18 +569,22 @@ fn place_of(at: usize) -> [u8; INDEX_BYTES] {
     ((at / GRAIN) as u16).to_le_bytes()
 }
 
-/// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit. Gaps of one or two
-/// bits are taken along: that is less than the head of another change.
+/// As [`each_exact_run`], but gaps of one or two bits are taken along: that is less than the head
+/// of another change.
 #[inline]
-pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
-    let mut open: Option<Range<usize>> = None;
-    for (part, &bits) in dirty.iter().enumerate() {
-        if bits == 0 {
-            continue;
-        }
+pub(crate) fn each_run(dirty: &[u64], found: impl FnMut(Range<usize>)) {
+    let without_gaps = |&bits: &u64| {
         let near = bits << 1 & bits >> 1;
         let far = bits << 2 & bits >> 1 | bits << 1 & bits >> 2;
-        let mut rest = bits | near | far;
+        bits | near | far
+    };
+    each_run_of(dirty.iter().map(without_gaps), found);
+}
+
+#[inline]
+fn each_run_of(words: impl Iterator<Item = u64>, mut found: impl FnMut(Range<usize>)) {
+    let mut open: Option<Range<usize>> = None;
+    for (part, mut rest) in words.enumerate() {
         while rest != 0 {
             let first = rest.trailing_zeros();
             let start = part * 64 + first as usize;
