@@ -19,31 +19,7 @@ made() {
 
 survives() {
     note "all are killed; the device has what was synced"
-    cat >"$SCRATCH/sync.py" <<'P'
-import mmap, os, signal
-def put(name, flags=0):
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | flags)
-    os.write(fd, name.encode() * 1000)
-    return fd
-os.chdir("/nacre")
-put("first")
-# What the device needs stays mapped.
-os.closerange(3, 4096)
-os.fsync(put("fsync"))
-put("dsync", os.O_DSYNC)
-fd = put("msync")
-os.ftruncate(fd, 8192)
-memory = mmap.mmap(fd, 8192)
-memory[5000:5005] = b"there"
-memory.flush()
-os.system("echo in a child >child; sync child")
-os.rename("child", "renamed")
-os.sync()
-put("unsynced")
-os.kill(os.getppid(), signal.SIGKILL)
-os.kill(os.getpid(), signal.SIGKILL)
-P
-    "$NACRE" run -q --pool "$SCRATCH/a" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
+    "$NACRE" run -q --pool "$SCRATCH/a" -- /usr/bin/python3 "$PROGRAMS/around/synced.py" 1000 fsync dsync msync renamed || true
     cp "$SCRATCH/a" "$SCRATCH/copy"
     contains "the device alone is sound" clean "$("$NACRE" check "$SCRATCH/copy")"
     for name in first fsync dsync msync; do

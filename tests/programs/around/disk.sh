@@ -6,38 +6,12 @@
 cached() {
     note synced files survive the loss of memory
     contains "create" "mode cached" "$("$NACRE" create --size 256M "$DISK/a")"
-    cat >"$SCRATCH/sync.py" <<'P'
-import mmap, os, signal, sys
-def put(name, flags=0):
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | flags)
-    os.write(fd, name.encode() * 1000)
-    return fd
-os.chdir("/nacre")
-put("first")
-# What the disk needs stays open.
-os.closerange(3, 4096)
-os.fsync(put("fsync"))
-os.fdatasync(put("fdatasync"))
-put("dsync", os.O_DSYNC)
-put("sync-flag", os.O_SYNC)
-os.pwritev(put("rwf"), [b"r" * 3000], 0, os.RWF_DSYNC)
-fd = put("msync")
-os.ftruncate(fd, 8192)
-memory = mmap.mmap(fd, 8192)
-memory[5000:5005] = b"there"
-memory.flush()
-os.system("sync -f /nacre/msync; echo in a child >child; sync child")
-os.rename("child", "renamed")
-os.sync()
-put("unsynced")
-os.kill(os.getppid(), signal.SIGKILL)
-os.kill(os.getpid(), signal.SIGKILL)
-P
-    "$NACRE" run -q --pool "$DISK/a" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
-    cp "$DISK/a" "$DISK/copy"
-    contains "the disk alone is sound" clean "$("$NACRE" check "$DISK/copy")"
-    for name in first fsync fdatasync dsync sync-flag rwf msync; do
-        contains "$name" "$name" "$("$NACRE" ls "$DISK/copy:/")"
+    local way
+    for way in fsync fdatasync dsync sync-flag rwf msync syncfs renamed; do
+        "$NACRE" run -q --pool "$DISK/a" -- /usr/bin/python3 "$PROGRAMS/around/synced.py" 1000 $way || true
+        cp "$DISK/a" "$DISK/copy"
+        contains "the disk alone is sound" clean "$("$NACRE" check "$DISK/copy")"
+        contains "$way" "$way" "$("$NACRE" ls "$DISK/copy:/")"
     done
     gives "contents" 5000 bash -c "'$NACRE' cat '$DISK/copy:/fsync' | wc -c"
     contains "stored through a mapping" there "$("$NACRE" cat "$DISK/copy:/msync" | tr -d '\0')"

@@ -31,27 +31,9 @@ synced_is_there() {
 cached() {
     note "what was synced is on either disk"
     contains "create" "mode cached" "$(nacre create --copies 2 --size 128M "$a" "$b")"
-    cat >"$SCRATCH/sync.py" <<'P'
-import os, signal
-def put(name, flags=0):
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | flags)
-    os.write(fd, name.encode() * 1000)
-    return fd
-os.chdir("/nacre")
-put("first")
-os.closerange(3, 4096)
-os.fsync(put("fsync"))
-put("dsync", os.O_DSYNC)
-os.fsync(put("child"))
-os.rename("child", "renamed")
-os.sync()
-put("unsynced")
-os.kill(os.getppid(), signal.SIGKILL)
-os.kill(os.getpid(), signal.SIGKILL)
-P
     local uuid
     uuid=$(uuid_of "$a")
-    nacre run -q --pool "$b" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
+    nacre run -q --pool "$b" -- /usr/bin/python3 "$PROGRAMS/around/synced.py" 1000 fsync dsync renamed || true
     cp "$a" "$a.cut"
     cp "$b" "$b.cut"
     note "what was not synced survives the programs, also if a disk is lost then"

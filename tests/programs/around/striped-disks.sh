@@ -27,27 +27,9 @@ used_on() { # number of the device
 cached() {
     note "what was synced is there after a power cut"
     contains "create" "mode cached" "$(nacre create --stripe 4K --size 128M "$a" "$b")"
-    cat >"$SCRATCH/sync.py" <<'P'
-import os, signal
-def put(name, flags=0, times=20000):
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | flags)
-    os.write(fd, name.encode() * times)
-    return fd
-os.chdir("/nacre")
-put("first")
-os.closerange(3, 4096)
-os.fsync(put("fsync"))
-put("dsync", os.O_DSYNC)
-os.fsync(put("child"))
-os.rename("child", "renamed")
-os.sync()
-put("unsynced")
-os.kill(os.getppid(), signal.SIGKILL)
-os.kill(os.getpid(), signal.SIGKILL)
-P
     local uuid name
     uuid=$(uuid_of "$a")
-    nacre run -q --pool "$b" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
+    nacre run -q --pool "$b" -- /usr/bin/python3 "$PROGRAMS/around/synced.py" 20000 fsync dsync renamed || true
     save_disks
     note "what was not synced survives the programs"
     gives "unsynced" 160000 bash -c "'$NACRE' cat '$b:/unsynced' | wc -c"
