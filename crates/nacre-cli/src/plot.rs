@@ -25,6 +25,8 @@ pub struct HeatMap<'a> {
     pub cells: &'a [u64],
     /// Bytes of a part.
     pub part: u64,
+    /// Bytes of the device.
+    pub end: u64,
     /// Another map's counts: both get the same colours and rows.
     pub beside: &'a [u64],
 }
@@ -88,8 +90,9 @@ pub fn heat_map(map: &HeatMap<'_>) -> String {
     }
     scale(&mut svg, tall + 44.0, most);
     let row = crate::size::human(COLUMNS as u64 * map.part);
-    let beyond = match last + 1 < map.cells.len() {
-        true => format!("; nothing behind {}", address((last as u64 + 1) * map.part)),
+    let shown = (last as u64 + 1) * map.part;
+    let beyond = match shown < map.end {
+        true => format!("; nothing behind {}", address(shown)),
         false => String::new(),
     };
     let _ = writeln!(
@@ -255,6 +258,7 @@ mod tests {
             title: "m",
             cells,
             part: 256,
+            end: 256 * cells.len() as u64,
             beside: &[],
         })
     }

@@ -1,6 +1,6 @@
 //! Waiting for nanoseconds: the processor's counter, calibrated against the system's clock.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use rustix::thread::{Timespec, nanosleep, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
@@ -77,7 +77,7 @@ pub fn ticks() -> u64 {
 
 /// From so many ticks before the end on, a wait makes no breaks: one can take longer than 100
 /// ticks.
-const NO_BREAKS: i64 = 600;
+pub(crate) const NO_BREAKS: i64 = 600;
 
 /// While so many ticks are left, threads that wait for the same processor have their turn: more
 /// threads than processors wait for an emulated device at the same time, as for a real one.
@@ -86,13 +86,13 @@ const YIELD: i64 = 20_000;
 const SLEEP: i64 = 500_000;
 const PART: i64 = 16;
 
-/// Ticks that pass outside of a wait, as whoever asks for one looks at the counter before and
-/// behind it; negative before it is known.
-static OUTSIDE: AtomicI64 = AtomicI64::new(-1);
-/// They are the least of so many means of so many waits of so many ticks.
-const GROUPS: usize = 5;
-const GROUP: u64 = 20;
-const SAMPLE: u64 = 1000;
+/// Ticks that pass outside of a wait, before who asks for one looks at the counter and behind it.
+static OUTSIDE: AtomicU64 = AtomicU64::new(0);
+
+/// Ends later waits so many ticks earlier, of those that pass outside of them anyway.
+pub(crate) fn set_outside(ticks: u64) {
+    OUTSIDE.store(ticks, Relaxed);
+}
 
 /// By so many ticks the last wait was late: the next one ends so much earlier. A look at the
 /// counter takes 10 ns, so no wait is exact, but the sum of many is.
@@ -100,36 +100,21 @@ static LATE: AtomicI64 = AtomicI64::new(0);
 /// Who is later was interrupted.
 const LATE_MOST: i64 = 200;
 
-/// Waits, busily at the end, until the counter has reached `end`.
+/// Waits, busily at the end, until the counter has reached `end`, less what passes outside.
 #[inline]
 pub fn wait_until(end: u64) {
-    let mut outside = OUTSIDE.load(Relaxed);
-    if outside < 0 {
-        outside = measure_outside();
-        OUTSIDE.store(outside, Relaxed);
-    }
-    wait_evenly(end.wrapping_sub(outside.unsigned_abs()));
+    wait_evenly(end.wrapping_sub(OUTSIDE.load(Relaxed)));
 }
 
+/// As [`wait_until`], whatever passes outside.
 #[inline]
-fn wait_evenly(end: u64) {
+pub(crate) fn wait_evenly(end: u64) {
     let end = end.wrapping_add_signed(-LATE.load(Relaxed));
     wait_raw(end);
     let late = arch::ticks().wrapping_sub(end) as i64;
     if late.abs() < LATE_MOST {
         LATE.store(late, Relaxed);
     }
-}
-
-#[cold]
-fn measure_outside() -> i64 {
-    let group = |_| {
-        let start = arch::ticks();
-        (0..GROUP).for_each(|_| wait_evenly(arch::ticks() + SAMPLE));
-        (arch::ticks() - start) as i64 / GROUP as i64 - SAMPLE as i64
-    };
-    let least = (0..GROUPS).map(group).min().unwrap_or(0);
-    least.clamp(0, NO_BREAKS)
 }
 
 /// Sleeps so many nanoseconds or less; whoever waits looks again.

@@ -12,6 +12,7 @@ use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, ftruncate};
 use crate::clock::{Pace, now_ns, ticks, wait_until};
 use crate::crowd::place;
 use crate::error::EmulationError;
+use crate::outside::learn;
 use crate::place::CounterPlace;
 use crate::profile::Profile;
 use crate::shared::{
@@ -43,6 +44,7 @@ impl Settings<'_> {
 
     fn pace(&self) -> Result<Pace, EmulationError> {
         if self.delays {
+            learn();
             Pace::measure()
         } else {
             Ok(Pace { per_ns: 1.0 })
@@ -120,7 +122,16 @@ impl Emulation {
         owner: Owner,
     ) -> Result<Option<Self>, EmulationError> {
         let found = Self::open(place, pool, owner)?;
-        Ok(found.filter(|emulation| emulation.shared.header().active.load(Acquire) != 0))
+        Ok(found.filter(Self::is_on))
+    }
+
+    /// Whether it is on. Who may be delayed by it learns what passes outside of delays.
+    fn is_on(&self) -> bool {
+        let active = self.shared.header().active.load(Acquire);
+        if active & DELAYS != 0 {
+            learn();
+        }
+        active != 0
     }
 
     /// Opens the counters of a pool, whether they are in use or not. `None` if there are none. They

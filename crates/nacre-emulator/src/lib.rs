@@ -3,6 +3,7 @@
 //! the device.
 
 mod arch;
+mod bed;
 mod clock;
 mod crowd;
 mod emulation;
@@ -10,17 +11,19 @@ mod error;
 mod files;
 mod kept;
 pub mod model;
+mod outside;
 mod place;
 mod profile;
 mod shared;
 mod verify;
 mod wear;
 
+pub use bed::Exchange;
 pub use clock::{Pace, ticks, wait_until};
 pub use emulation::{Emulation, FILE_NAME, Pool, Settings};
 pub use error::{EmulationError, ProfileError};
 pub use files::FileId;
 pub use place::CounterPlace;
 pub use profile::{Buffer, Cells, Controller, Endurance, Fit, Latency, Layout, Processor, Profile};
-pub use verify::{Accuracy, Exchange, verify};
+pub use verify::{Accuracy, verify};
 pub use wear::{Granule, Spread, Totals, Wear};

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use nacre_media::{Media, Observer, Owner};
+use nacre_media::{Observer, Owner};
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind, Uuid};
 
+use crate::bed::{Bed, Exchange, in_turn, middle};
 use crate::clock::{Pace, ticks, wait_until};
 use crate::emulation::{Emulation, Pool, Settings};
 use crate::error::EmulationError;
@@ -19,15 +20,6 @@ const INTERVAL_NS: f64 = 100_000.0;
 const INTERVALS: f64 = 10.0;
 /// Measurements of it, of which the median counts.
 const MEASUREMENTS: usize = 3;
-
-/// What is delayed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exchange {
-    /// Bytes that become durable.
-    Persist,
-    /// Bytes that are loaded.
-    Read,
-}
 
 /// One cell of the grid.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -109,7 +101,7 @@ pub fn verify(
                 Bed::new(exchange, None, len)?,
                 Bed::new(exchange, Some(&emulation), len)?,
             ];
-            let [plain, slow] = in_turn(&mut beds, rounds).map(|times| middle(times, pace));
+            let [plain, slow] = in_turn(&mut beds, rounds).map(|times| middle(times) / pace.per_ns);
             let wanted = delay_ns * len.div_ceil(LINE_SIZE) as f64;
             let batch = (INTERVALS * INTERVAL_NS / plain.max(1.0)).ceil() as usize;
             let mut bed = Bed::new(exchange, Some(&miss), len)?;
@@ -162,72 +154,6 @@ fn emulation(
     let made = Emulation::create(&path, &settings, &pool)?;
     made.remove()?;
     Ok(made)
-}
-
-/// Memory, and what is persisted there or read.
-struct Bed {
-    exchange: Exchange,
-    media: Media,
-    bytes: Vec<u8>,
-}
-
-impl Bed {
-    fn new(
-        exchange: Exchange,
-        observer: Option<&Arc<dyn Observer>>,
-        len: u64,
-    ) -> Result<Self, EmulationError> {
-        let media = Media::memory(len).map_err(|_| EmulationError::NoMemory(len))?;
-        if let Some(observer) = observer {
-            media.set_observer(0, Arc::clone(observer));
-        }
-        let bytes = vec![7; len as usize];
-        let mut bed = Self {
-            exchange,
-            media,
-            bytes,
-        };
-        // The first rounds make the pages.
-        bed.exchange(2);
-        Ok(bed)
-    }
-
-    /// Ticks of `batch` exchanges.
-    fn exchange(&mut self, batch: usize) -> u64 {
-        let start = ticks();
-        for _ in 0..batch {
-            match self.exchange {
-                Exchange::Persist => self.persist(),
-                Exchange::Read => self.media.read(DeviceOffset(0), &mut self.bytes),
-            }
-        }
-        ticks() - start
-    }
-
-    fn persist(&self) {
-        let kind = StoreKind::Data;
-        let stored = self.media.write(DeviceOffset(0), &self.bytes, kind);
-        self.media.fence(stored).expect("memory does not fail");
-    }
-}
-
-/// Ticks of each of `rounds` exchanges in either bed, in turn, so that what slows the machine down
-/// slows both down.
-fn in_turn(beds: &mut [Bed; 2], rounds: usize) -> [Vec<u64>; 2] {
-    let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..rounds {
-        for (bed, times) in beds.iter_mut().zip(&mut times) {
-            times.push(bed.exchange(1));
-        }
-    }
-    times
-}
-
-/// The mean of the middle half: single waits end up to one look at the counter early or late.
-fn middle(mut times: Vec<u64>, pace: Pace) -> f64 {
-    times.sort_unstable();
-    let half = &times[times.len() / 4..times.len() - times.len() / 4];
-    pace.ns(half.iter().sum()) / half.len().max(1) as f64
 }
 
 fn median(mut times: Vec<u64>, pace: Pace) -> f64 {

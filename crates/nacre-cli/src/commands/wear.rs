@@ -8,6 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::plot::{COLUMNS, HeatMap, Labels, Line, Scale, chart, escape, heat_map, heat_map_png};
 use crate::{output, page, size};
 use clap::Args;
+use hottest::{HotPlace, hottest, table};
 use nacre_emulator::{Emulation, Granule, Profile, Spread, Wear};
 use nacre_types::StoreKind;
 use nacre_volume::{Access, Volume};
@@ -112,6 +113,19 @@ struct Report {
     reads: u64,
     read_bytes: u64,
     lifetime_seconds: Option<f64>,
+    /// What was counted earlier, if it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    before: Vec<Counted>,
+    /// The granules that were written most, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hottest: Vec<HotPlace>,
+}
+
+/// How writes of a kind are spread, or those of all.
+#[derive(Serialize)]
+struct Counted {
+    kind: &'static str,
+    spread: SpreadReport,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -134,10 +148,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         wear.endurance = Profile::load(name)?.endurance.writes;
     }
     drop(volume);
-    output::write(&show(&wear, &arguments.outputs)?)?;
-    if let Some(count) = arguments.hottest {
-        output::write(hottest::hottest(&pool, &wear, count)?.as_bytes())?;
-    }
+    let places = arguments.hottest.map(|count| hottest(&pool, &wear, count));
+    let places = places.transpose()?.unwrap_or_default();
+    output::write(&show(&wear, &arguments.outputs, places)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,19 +158,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub fn save_page(counters: &Emulation, path: &Path) -> Result<()> {
     let wear = counters.wear();
     let wear = wear.map_err(|errno| Failure::io(path.display(), errno))?;
-    output::save(path, html(&wear, &report(&wear), None))
+    output::save(path, html(&wear, &report(&wear, None), None))
 }
 
-/// Writes the files that are wished; gives what is to be printed.
-pub fn show(wear: &Wear, outputs: &Outputs) -> Result<Vec<u8>> {
+/// Writes the files that are wished; gives what is to be printed. The places that were written most
+/// are in both.
+pub fn show(wear: &Wear, outputs: &Outputs, hottest: Vec<HotPlace>) -> Result<Vec<u8>> {
     let save = |path: &Option<PathBuf>, bytes: &dyn Fn() -> Result<Vec<u8>>| match path {
         Some(path) => output::save(path, bytes()?),
         None => Ok(()),
     };
-    let report = report(wear);
-    let all = || cells(wear, None);
     let before = outputs.before.as_ref().map(|before| earlier(wear, before));
     let before = before.transpose()?;
+    let report = Report {
+        hottest,
+        ..report(wear, before.as_ref())
+    };
+    let all = || cells(wear, None, part(wear, None));
     save(&outputs.csv, &|| Ok(csv(wear).into_bytes()))?;
     save(&outputs.svg, &|| {
         Ok(map(wear, "all kinds", None, None).into_bytes())
@@ -168,14 +185,10 @@ pub fn show(wear: &Wear, outputs: &Outputs) -> Result<Vec<u8>> {
     save(&outputs.html, &|| {
         Ok(html(wear, &report, before.as_ref()).into_bytes())
     })?;
-    let mut text = if outputs.json {
-        output::json_text(&report)?
-    } else {
-        describe(&report)
+    let text = match outputs.json {
+        true => output::json_text(&report)?,
+        false => describe(&report),
     };
-    if let Some(before) = &before {
-        text.push_str(&comparison(wear, before));
-    }
     Ok(text.into_bytes())
 }
 
@@ -194,7 +207,18 @@ fn spread(spread: Spread) -> SpreadReport {
     }
 }
 
-fn report(wear: &Wear) -> Report {
+/// What was counted by kind, and all of it.
+fn counted(wear: &Wear) -> Vec<Counted> {
+    let kinds = StoreKind::ALL.map(|kind| (NAMES[kind.index()], Some(kind)));
+    let kinds = kinds.into_iter().chain([("all", None)]);
+    let counted = |(name, kind)| Counted {
+        kind: name,
+        spread: spread(wear.spread(kind)),
+    };
+    kinds.map(counted).collect()
+}
+
+fn report(wear: &Wear, before: Option<&Wear>) -> Report {
     let totals = &wear.totals;
     let kinds = StoreKind::ALL.map(|kind| KindReport {
         kind: NAMES[kind.index()],
@@ -222,6 +246,8 @@ fn report(wear: &Wear) -> Report {
         lifetime_seconds: wear.lifetime(),
         all: spread(wear.spread(None)),
         kinds: kinds.into(),
+        before: before.map(counted).unwrap_or_default(),
+        hottest: Vec::new(),
     }
 }
 
@@ -260,6 +286,12 @@ fn describe(report: &Report) -> String {
         size::human(report.cell_bytes)
     );
     let _ = writeln!(text, "lifetime   {}", lifetime(report.lifetime_seconds));
+    if !report.before.is_empty() {
+        text.push_str(&comparison(report));
+    }
+    if !report.hottest.is_empty() {
+        text.push_str(&table(report.granularity, &report.hottest));
+    }
     text
 }
 
@@ -307,24 +339,36 @@ fn title(wear: &Wear, what: &str) -> String {
 }
 
 fn map(wear: &Wear, what: &str, kind: Option<StoreKind>, beside: Option<&Wear>) -> String {
+    let part = part(wear, beside);
     heat_map(&HeatMap {
         title: &title(wear, what),
-        cells: &cells(wear, kind),
-        part: part(wear) * wear.granularity,
-        beside: &beside.map_or_else(Vec::new, |other| cells(other, kind)),
+        cells: &cells(wear, kind, part),
+        part: part * wear.granularity,
+        end: wear.granules * wear.granularity,
+        beside: &beside.map_or_else(Vec::new, |other| cells(other, kind, part)),
     })
 }
 
-/// Granules of a cell of the heat map.
-fn part(wear: &Wear) -> u64 {
-    const MOST: u64 = 64 * COLUMNS as u64;
-    wear.granules.div_ceil(MOST).max(1)
+/// Granules before the end of the last one that was written.
+fn extent(wear: &Wear) -> u64 {
+    let ends = wear
+        .written
+        .iter()
+        .map(|granule| granule.number.saturating_add(1));
+    ends.filter(|&end| end <= wear.granules).max().unwrap_or(0)
 }
 
-/// The largest counts of equal parts of the pool, at most 8192 of them.
-fn cells(wear: &Wear, kind: Option<StoreKind>) -> Vec<u64> {
-    let part = part(wear);
-    let mut cells = vec![0; wear.granules.div_ceil(part) as usize];
+/// Granules of a cell of the heat map: as few as show all that was written, of both maps and of
+/// every kind.
+fn part(wear: &Wear, beside: Option<&Wear>) -> u64 {
+    const MOST: u64 = 64 * COLUMNS as u64;
+    let extent = extent(wear).max(beside.map_or(0, extent));
+    extent.div_ceil(MOST).next_power_of_two()
+}
+
+/// The largest counts of parts of the pool of so many granules, as far as it was written.
+fn cells(wear: &Wear, kind: Option<StoreKind>, part: u64) -> Vec<u64> {
+    let mut cells = vec![0; extent(wear).div_ceil(part) as usize];
     for granule in &wear.written {
         let count = kind.map_or_else(
             || granule.total(),
@@ -391,8 +435,7 @@ const HELP: &str = "<p>Squares and points tell their values under the mouse. Ctr
 /// A page with the report and pictures; side by side with what was counted before.
 fn html(wear: &Wear, report: &Report, before: Option<&Wear>) -> String {
     let mut page = page::head(&format!("Wear on {}", wear.profile), "");
-    let text = describe(report) + &before.map_or_else(String::new, |old| comparison(wear, old));
-    let _ = writeln!(page, "<pre>{}</pre>", escape(&text));
+    let _ = writeln!(page, "<pre>{}</pre>", escape(&describe(report)));
     page += HELP;
     for kind in StoreKind::ALL {
         page += &maps(wear, kind, before);
@@ -459,19 +502,24 @@ fn earlier(wear: &Wear, before: &Path) -> Result<Wear> {
 }
 
 /// What changed since counts that were written earlier.
-fn comparison(wear: &Wear, before: &Wear) -> String {
+fn comparison(report: &Report) -> String {
     let mut text = format!(
         "{:<16} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}\n",
         "", "granules", "writes", "most", "mean", "most/mean", "gini"
     );
-    let kinds = StoreKind::ALL.map(|kind| (NAMES[kind.index()], Some(kind)));
-    for (name, kind) in kinds.into_iter().chain([("all", None)]) {
-        for (when, counts) in [("before", before), ("after", wear)] {
-            let of = spread(counts.spread(kind));
+    let kinds = report.kinds.iter().map(|kind| &kind.spread);
+    for (old, now) in report.before.iter().zip(kinds.chain([&report.all])) {
+        for (when, of) in [("before", &old.spread), ("after", now)] {
             let _ = writeln!(
                 text,
-                "{name:<9}{when:<7} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}",
-                of.granules_written, of.writes, of.most, of.mean, of.most_over_mean, of.gini
+                "{:<9}{when:<7} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}",
+                old.kind,
+                of.granules_written,
+                of.writes,
+                of.most,
+                of.mean,
+                of.most_over_mean,
+                of.gini
             );
         }
     }
@@ -505,7 +553,7 @@ fn parse(text: &str) -> Option<(u64, Vec<Granule>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cells, comparison, csv, describe, earlier, html, lifetime, parse, report};
+    use super::{cells, comparison, csv, describe, earlier, html, lifetime, parse, part, report};
     use nacre_emulator::{Granule, Totals, Wear};
 
     fn wear() -> Wear {
@@ -530,7 +578,7 @@ mod tests {
 
     #[test]
     fn reports_follow_from_the_counts() {
-        let report = report(&wear());
+        let report = report(&wear(), None);
         assert_eq!((report.all.most, report.all.mean), (9, 6.0));
         assert_eq!(report.amplification_software, 10.16);
         assert_eq!(report.amplification_device, 2.0);
@@ -549,7 +597,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), csv(&wear())).expect("written");
         let before = earlier(&wear(), file.path()).expect("counts");
-        let table = comparison(&wear(), &before);
+        let table = comparison(&report(&wear(), Some(&before)));
         for kind in ["data", "metadata", "log", "all"] {
             assert_eq!(
                 table.matches(kind).count(),
@@ -571,17 +619,25 @@ mod tests {
 
     #[test]
     fn heat_maps_are_bounded_and_show_the_most_written() {
-        let cells = cells(&wear(), None);
-        assert!(cells.len() <= 8192);
-        assert_eq!((cells[0], cells.last()), (3, Some(&9)));
-        assert!(html(&wear(), &report(&wear()), None).contains("</svg>"));
+        let of = |wear: &Wear| cells(wear, None, part(wear, None));
+        let all = of(&wear());
+        assert!(all.len() <= 8192);
+        assert_eq!((all[0], all.last()), (3, Some(&9)));
+        assert!(html(&wear(), &report(&wear(), None), None).contains("</svg>"));
+        // What ends early is shown in more detail, and beside what ends late as coarsely as that.
+        let mut early = wear();
+        early.written[1].number = 4000;
+        assert_eq!(of(&early).len(), 4001);
+        assert_eq!(part(&early, Some(&wear())), part(&wear(), None));
+        early.written.clear();
+        assert!(of(&early).is_empty());
     }
 
     #[test]
     fn a_page_shows_before_and_after_side_by_side_in_the_same_colours() {
         let mut before = wear();
         before.written[1].writes = [0, 0, 4];
-        let page = html(&wear(), &report(&wear()), Some(&before));
+        let page = html(&wear(), &report(&wear(), Some(&before)), Some(&before));
         for title in ["data before", "data after", "log before", "log after"] {
             assert!(page.contains(&format!(">{title}: ")), "{title}");
         }

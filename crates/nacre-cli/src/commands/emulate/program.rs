@@ -78,7 +78,7 @@ impl Program {
         let text = if wear.written.is_empty() {
             b"nacre: nothing was made durable by libpmem; is the program linked with it? (libpmem2 and own instructions are not seen)\n".to_vec()
         } else {
-            show(&wear, &self.outputs)?
+            show(&wear, &self.outputs, Vec::new())?
         };
         let _nobody_reads = std::io::stderr().lock().write_all(&text);
         Ok(status)

@@ -7,6 +7,7 @@ use crate::failure::Result;
 use nacre_emulator::Profile;
 use nacre_emulator::model::{Operation, Outcome, Pattern, Workload, probe, simulate};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 const FAST_2020: &str = "Yang et al., An Empirical Guide to the Behavior and Use of Scalable \
     Persistent Memory, FAST 2020";
@@ -14,6 +15,8 @@ const GRANULARITY: &str = "A strategy of data accessing granularity for NVMM fil
 const BANDWIDTH: &str = include_str!("../../../../../docs/emulation/data/bandwidth.csv");
 const FENCES: &str = include_str!("../../../../../docs/emulation/data/fence_interval.csv");
 const THREADS: &str = include_str!("../../../../../docs/emulation/data/threads_one_dimm.csv");
+/// The operations of FAST 2020, for the shell.
+const OPERATIONS: &str = "load ntstore flush";
 /// The last level of the second study's processor.
 const CACHE: u64 = 13_750 << 10;
 const MIB: u64 = 1 << 20;
@@ -24,7 +27,7 @@ pub struct Experiment {
     pub name: String,
     pub title: String,
     pub source: &'static str,
-    /// What gives the model's figures again, one by one.
+    /// What gives the model's figures again, one by one: shell commands that run as they stand.
     pub command: String,
     pub x: &'static str,
     pub y: &'static str,
@@ -143,6 +146,18 @@ fn lines_of(table: &str) -> impl Iterator<Item = Vec<f64>> {
     })
 }
 
+/// The command once for each value of `$name`.
+fn for_each(name: &str, values: &str, command: &str) -> String {
+    format!("for {name} in {values}; do {command}; done")
+}
+
+/// The places on the x axis, with commas between.
+fn places(trials: &[Trial]) -> String {
+    let places: BTreeSet<u64> = trials.iter().map(|trial| trial.x as u64).collect();
+    let places: Vec<String> = places.iter().map(u64::to_string).collect();
+    places.join(",")
+}
+
 /// A series for each column behind the first, which is the x axis.
 fn series(
     table: &str,
@@ -172,17 +187,20 @@ fn threads() -> Experiment {
     let workload = |operation, threads: f64| {
         Workload::new(operation, Pattern::Sequential, 256, threads as u32)
     };
+    let trials = series(THREADS, &columns, workload);
+    let command = format!(
+        "nacre model --operation $o --pattern sequential --access 256 --modules 1 --threads {}",
+        places(&trials)
+    );
     Experiment {
         name: "threads".into(),
         title: "How many threads one module serves: sequential accesses of 256 B".into(),
         source: FAST_2020,
-        command: "nacre model --operation load|ntstore|flush --pattern sequential --access 256 \
-            --modules 1 --threads 1,2,..24"
-            .into(),
+        command: for_each("o", OPERATIONS, &command),
         x: "threads",
         y: "GB/s",
         doubling: false,
-        trials: series(THREADS, &columns, workload),
+        trials,
     }
 }
 
@@ -193,17 +211,21 @@ fn fences() -> Experiment {
         workload.fence = bytes as u64;
         workload
     };
+    let trials = series(FENCES, &columns, workload);
+    let command = format!(
+        "nacre model --operation $o --pattern sequential --access 4K --modules 1 --threads 1 \
+        --fence {}",
+        places(&trials)
+    );
     Experiment {
         name: "fences".into(),
         title: "What it costs to wait after every so many bytes: one thread, one module".into(),
         source: FAST_2020,
-        command: "nacre model --operation ntstore|flush --pattern sequential --access 4K \
-            --modules 1 --threads 1 --fence 64,128,..64M"
-            .into(),
+        command: for_each("o", "ntstore flush", &command),
         x: "bytes from one fence to the next",
         y: "GB/s",
         doubling: true,
-        trials: series(FENCES, &columns, workload),
+        trials,
     }
 }
 
@@ -232,6 +254,18 @@ fn bandwidth(cells: &[Cell], kind_of: (Pattern, u32, u64)) -> Experiment {
     let (pattern, modules, access) = kind_of;
     let name = pattern_name(pattern);
     let cells = cells.iter().filter(|cell| kind(cell) == kind_of);
+    let trial = |cell: &Cell| Trial {
+        series: operation_name(cell.workload.operation).into(),
+        x: f64::from(cell.workload.threads),
+        published: cell.gb_s,
+        run: Run::Simulate(cell.workload, Device::of(modules), |it| it.bandwidth),
+    };
+    let trials: Vec<Trial> = cells.map(trial).collect();
+    let command = format!(
+        "nacre model --operation $o --pattern {name} --access {access} --modules {modules} \
+        --threads {}",
+        places(&trials)
+    );
     Experiment {
         name: format!("{name}-{access}-{modules}"),
         title: format!(
@@ -239,21 +273,11 @@ fn bandwidth(cells: &[Cell], kind_of: (Pattern, u32, u64)) -> Experiment {
             plural(modules, "module")
         ),
         source: FAST_2020,
-        command: format!(
-            "nacre model --operation load|ntstore|flush --pattern {name} --access {access} \
-            --modules {modules} --threads 1,2,..24"
-        ),
+        command: for_each("o", OPERATIONS, &command),
         x: "threads",
         y: "GB/s",
         doubling: false,
-        trials: cells
-            .map(|cell| Trial {
-                series: operation_name(cell.workload.operation).into(),
-                x: f64::from(cell.workload.threads),
-                published: cell.gb_s,
-                run: Run::Simulate(cell.workload, Device::of(modules), |it| it.bandwidth),
-            })
-            .collect(),
+        trials,
     }
 }
 
@@ -305,7 +329,11 @@ fn cut() -> Experiment {
         name: "cut".into(),
         title: "Stores of 4 MiB cut at 256 B, against whole ones".into(),
         source: GRANULARITY,
-        command: "nacre model --access 4M --fence 0,256 --threads 1,20 --modules 1 (and 2)".into(),
+        command: for_each(
+            "n",
+            "1 2",
+            "nacre model --access 4M --fence 0,256 --threads 1,20 --modules $n",
+        ),
         x: "threads",
         y: "percent of the bandwidth of whole stores",
         doubling: false,
@@ -356,9 +384,11 @@ fn file_server() -> Experiment {
             mean of PMFS, 130.1, and NOVA, 125.1)"
             .into(),
         source: GRANULARITY,
-        command:
-            "nacre fileserver --model optane-100 --modules 2 --threads 20 --think 0|5000|20000"
-                .into(),
+        command: for_each(
+            "ns",
+            "0 5000 20000",
+            "nacre fileserver --model optane-100 --modules 2 --threads 20 --think $ns",
+        ),
         x: "time elsewhere before each call, us",
         y: "percent of the bandwidth without a policy",
         doubling: false,
@@ -368,8 +398,7 @@ fn file_server() -> Experiment {
 
 #[cfg(test)]
 mod tests {
-    use super::all;
-    use std::collections::BTreeSet;
+    use super::{BTreeSet, all};
 
     #[test]
     fn every_published_figure_is_asked_for() {
@@ -384,5 +413,22 @@ mod tests {
         assert_eq!((of("ewr"), of("threads"), of("fences")), (50, 72, 42));
         let figures = all.iter().flat_map(|it| &it.trials);
         assert!(figures.map(|it| it.published).all(|it| it > 0.0));
+    }
+
+    #[test]
+    fn commands_run_as_they_stand() {
+        let all = all();
+        for command in all.iter().map(|it| it.command.as_str()) {
+            let place_holder = ["|", "..", "(", "<"]
+                .iter()
+                .find(|it| command.contains(**it));
+            assert_eq!(place_holder, None, "{command}");
+        }
+        let threads = all.iter().find(|it| it.name == "sequential-256-1").unwrap();
+        assert_eq!(
+            threads.command,
+            "for o in load ntstore flush; do nacre model --operation $o --pattern sequential \
+             --access 256 --modules 1 --threads 1,2,3,4,6,8; done"
+        );
     }
 }

@@ -9,6 +9,7 @@ use nacre_emulator::{Granule, Wear};
 use nacre_fs::{Extent, FileType, Fs, InodeRef};
 use nacre_types::VolumeOffset;
 use nacre_volume::{Access, DeviceInfo, Volume};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -22,8 +23,20 @@ struct Hottest {
     files: BTreeMap<u64, Vec<String>>,
 }
 
-/// A table of the `count` granules that were written most, the first the most.
-pub fn hottest(pool: &Path, wear: &Wear, count: usize) -> Result<String> {
+/// One of them.
+#[derive(Serialize)]
+pub struct HotPlace {
+    /// The byte of its device that it begins with; with several devices, whose.
+    address: String,
+    data: u32,
+    metadata: u32,
+    log: u32,
+    /// What lies there now.
+    holds: String,
+}
+
+/// The `count` granules that were written most, the first the most.
+pub fn hottest(pool: &Path, wear: &Wear, count: usize) -> Result<Vec<HotPlace>> {
     let mut most: Vec<&Granule> = wear.written.iter().collect();
     most.sort_by_key(|granule| std::cmp::Reverse(granule.total()));
     most.truncate(count);
@@ -35,8 +48,28 @@ pub fn hottest(pool: &Path, wear: &Wear, count: usize) -> Result<String> {
         };
         let root = Location::parse_tree(pool.as_os_str());
         hottest.find_below(fs, fs.root(), &root)?;
-        Ok(hottest.table(&most))
+        Ok(most.iter().map(|granule| hottest.place(granule)).collect())
     })
+}
+
+/// A line for each of these granules.
+pub fn table(granularity: u64, places: &[HotPlace]) -> String {
+    let mut text = format!(
+        "hottest    granules of {}\n{:>14} {:>10} {:>10} {:>10}  what lies there now\n",
+        size::human(granularity),
+        "address",
+        "data",
+        "metadata",
+        "log"
+    );
+    for place in places {
+        let _ = writeln!(
+            text,
+            "{:>14} {:>10} {:>10} {:>10}  {}",
+            place.address, place.data, place.metadata, place.log, place.holds
+        );
+    }
+    text
 }
 
 /// Granules are numbered without gaps between devices.
@@ -103,28 +136,17 @@ impl Hottest {
         Some(((*first, place.get()), len))
     }
 
-    fn table(&self, most: &[&Granule]) -> String {
-        let mut text = format!(
-            "hottest    granules of {}\n{:>14} {:>10} {:>10} {:>10}  what lies there now\n",
-            size::human(self.granularity),
-            "address",
-            "data",
-            "metadata",
-            "log"
-        );
-        for granule in most {
-            let [data, metadata, log] = granule.writes;
-            let _ = writeln!(
-                text,
-                "{:>14} {data:>10} {metadata:>10} {log:>10}  {}",
-                self.address(granule.number),
-                self.what(granule)
-            );
+    fn place(&self, granule: &Granule) -> HotPlace {
+        let [data, metadata, log] = granule.writes;
+        HotPlace {
+            address: self.address(granule.number),
+            data,
+            metadata,
+            log,
+            holds: self.what(granule),
         }
-        text
     }
 
-    /// The byte of its device that a granule begins with; with several devices, whose.
     fn address(&self, number: u64) -> String {
         let behind = self.devices.partition_point(|(_, first)| *first <= number);
         let device = behind.saturating_sub(1);
