@@ -1,5 +1,6 @@
 //! Comparing what several devices hold of the same bytes, and what tells which one is right.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use nacre_types::{UNIT_SIZE, crc32c};
@@ -141,7 +142,7 @@ impl Copies {
         rules: &mut Rules<'_>,
         make: &mut Make<'_>,
         scrubbed: &mut Scrubbed,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Cow<'_, [u8]>> {
         let first = &self.all.first()?.bytes;
         let sealed = seal.and_then(|seal| self.as_sealed(seal, make, &mut scrubbed.found));
         if sealed.is_some() {
@@ -151,14 +152,17 @@ impl Copies {
             let taken = rules.taken(self);
             let evidence = taken.map(|_| Evidence::Asked);
             scrubbed.found.push(self.lost(evidence));
-            return taken.map(|_| first.clone());
+            return taken.map(|_| first.into());
+        }
+        if self.agree() {
+            return Some(first.into());
         }
         let mut whole = Vec::with_capacity(first.len());
         for at in self.units() {
             let unit = self.judged(at, rules, make, scrubbed);
             whole.extend_from_slice(unit.unwrap_or(&[]));
         }
-        (whole.len() == first.len()).then_some(whole)
+        (whole.len() == first.len()).then_some(whole.into())
     }
 
     /// What a range held when it was sealed; all hold it now. `None`: no device has it.
@@ -167,7 +171,7 @@ impl Copies {
         seal: u32,
         make: &mut Make<'_>,
         found: &mut Vec<Finding>,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Cow<'_, [u8]>> {
         let right = self.put_together(seal)?;
         for at in self.units() {
             found.extend(self.made(at, self.unit_of(&right, at), Evidence::Seal, make));
@@ -232,10 +236,10 @@ impl Copies {
 
     /// What was sealed, out of what the copies hold: of each unit in which they differ one of them
     /// has it, if not too many differ.
-    fn put_together(&self, seal: u32) -> Option<Vec<u8>> {
+    fn put_together(&self, seal: u32) -> Option<Cow<'_, [u8]>> {
         let fits = |bytes: &[u8]| crc32c(bytes) == seal;
         if let Some(copy) = self.all.iter().find(|copy| fits(&copy.bytes)) {
-            return Some(copy.bytes.clone());
+            return Some(copy.bytes.as_slice().into());
         }
         let differing: Vec<u64> = self.units().filter(|at| self.differ_in(*at)).collect();
         let copies = self.all.len();
@@ -252,7 +256,7 @@ impl Copies {
                 bytes[skip..skip + UNIT].copy_from_slice(unit);
                 way /= copies;
             }
-            fits(&bytes).then(|| bytes.clone())
+            fits(&bytes).then(|| bytes.clone().into())
         })
     }
 }

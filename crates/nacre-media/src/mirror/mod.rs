@@ -50,6 +50,7 @@ use crate::device::Device;
 use crate::error::{MediaError, MediaFailed};
 use crate::media::Media;
 use reads::Reads;
+use scrub::Spare;
 use shared::Shared;
 use states::SLOTS;
 
@@ -109,6 +110,7 @@ pub struct Mirror {
     seen: AtomicU64,
     registry: OnceLock<Arc<dyn LegRegistry>>,
     reads: Reads,
+    spare: Spare,
     writable: bool,
 }
 
@@ -177,6 +179,7 @@ impl Mirror {
             seen: AtomicU64::new(0),
             registry: OnceLock::new(),
             reads: Reads::new(spans.all().end, spans.regions_of_one())?,
+            spare: Spare::default(),
             spans,
             writable,
         };
