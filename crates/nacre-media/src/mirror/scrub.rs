@@ -87,13 +87,12 @@ impl Mirror {
             return;
         }
         let Held { copies, legs } = self.held(self.spans.bytes(span));
-        let Some(seal) = self.seal_of(span, legs.into_iter()) else {
-            return;
-        };
-        let mut make = |at: u64, right: &[u8]| self.make(at, right);
-        match copies.as_sealed(seal, &mut make, &mut verified.found) {
-            Some(whole) => verified.sealed = whole.len() as u64,
-            None => verified.found.push(copies.lost(None)),
+        if let Some(seal) = self.seal_of(span, legs.into_iter()) {
+            let mut make = |at: u64, right: &[u8]| self.make(at, right);
+            match copies.as_sealed(seal, &mut make, &mut verified.found) {
+                Some(whole) => verified.sealed = whole.len() as u64,
+                None => verified.found.push(copies.lost(None)),
+            }
         }
         self.spare.put(copies);
     }
