@@ -21,16 +21,20 @@ impl Volume {
         Self::open_with(&[member], access)
     }
 
-    /// As [`Volume::open`]; if the device is lost, by the first of these copies of it that is there
-    /// and whole. Nobody named them: they must be of those who may write a device of this owner.
+    /// As [`Volume::open`]; if the device is lost or has left, by the first of these copies of it
+    /// that is there and whole. Nobody named them: they must be of those who may write a device of
+    /// this owner.
     pub fn open_or_copy(
         member: &Path,
         copies: &[PathBuf],
         owner: Option<Owner>,
         access: Access,
     ) -> Result<Self, VolumeError> {
+        let is_gone = |error: &VolumeError| {
+            error.is_loss() || matches!(error, VolumeError::NotAMember { .. })
+        };
         let lost = match Self::open(member, access) {
-            Err(error) if error.is_loss() => error,
+            Err(error) if is_gone(&error) => error,
             other => return other,
         };
         let Some(owner) = owner else {
@@ -39,7 +43,7 @@ impl Volume {
         for copy in copies {
             let found = Members::find_from(copy, access, trust_of(owner));
             match found.and_then(|found| Self::of_members(&found, access)) {
-                Err(error) if error.is_loss() => {}
+                Err(error) if is_gone(&error) => {}
                 other => return other,
             }
         }

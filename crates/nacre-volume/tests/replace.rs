@@ -211,6 +211,10 @@ fn killed_anywhere_it_goes_on() {
         fs::write(pool.path("b"), &before).unwrap();
         let stranger = Volume::open(&pool.path("b"), Access::ReadWrite);
         assert!(matches!(stranger, Err(VolumeError::NotAMember { .. })));
+        let (left, others) = (pool.path("b"), [pool.path("a")]);
+        let owner = Some(pool.open("a").owner());
+        let begun_with_it = Volume::open_or_copy(&left, &others, owner, Access::ReadWrite);
+        assert!(begun_with_it.is_ok(), "by a program that knows the others");
         assert_eq!(byte(&pool.open("a")), 3);
         let forgot = Volume::forget_removed(&pool.path("a"), &pool.path("b")).unwrap();
         assert_eq!(forgot, Some(pool.path("b")));
