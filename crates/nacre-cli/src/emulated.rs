@@ -91,6 +91,12 @@ impl Asked {
                     let found = found.map_err(|error| Failure::io(device, error))?;
                     asked.single.push((found, Profile::load(profile)?));
                 }
+                Some((device, _)) if !Path::new(word).exists() => {
+                    let text = format!(
+                        "--emulate {word}: there is no {device}; give the path of a device of the pool"
+                    );
+                    return Err(Failure::Usage(text));
+                }
                 _ if asked.plain || asked.all.is_some() => {
                     let text = format!("--emulate {word}: one for all devices is enough");
                     return Err(Failure::Usage(text));

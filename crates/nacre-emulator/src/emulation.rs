@@ -183,6 +183,7 @@ impl Emulation {
         {
             return Err(EmulationError::OtherSize(self.path()));
         }
+        header.cell_bytes.store(header.cell_bytes(), Relaxed);
         fill(header, settings, settings.pace()?, pool);
         // The processor's counter may have started again since.
         for busy in &header.busy {
@@ -214,6 +215,7 @@ impl Emulation {
             crowding.fill(profile);
             first += u64::from(profile.layout.modules);
         }
+        header.describe(profiles);
         Ok(())
     }
 
@@ -281,6 +283,7 @@ impl Emulation {
         let timed = now > 0 && len >= line_size && line_size > LINE_SIZE;
         let me = timed.then(place);
         let written = me.map_or(1.0, |me| header.crowded(me, device, len, now));
+        let mut all = 0;
         for line in at / line_size..=(at + len - 1) / line_size {
             let module = model.module_of(line * line_size / interleave);
             let from = at.max(line * line_size) % line_size / LINE_SIZE;
@@ -294,10 +297,12 @@ impl Emulation {
                 } else {
                     cells
                 };
+                all += lines;
                 let time = lines * model.line_ticks.load(Relaxed) / ONE;
                 ready = ready.max(occupy(header, model, module, (time, now)));
             }
         }
+        header.cell_bytes.fetch_add(all * line_size, Relaxed);
         if let Some(me) = me {
             header.stores_until(me, device, len, ready);
         }
@@ -512,12 +517,31 @@ fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
     for writer in &header.writers {
         put(&writer.until, 0);
     }
-    put(&header.endurance, profile.endurance.writes.to_bits());
     put(&header.devices, pool.devices.len() as u64);
-    for (place, bytes) in header.name.iter().zip(profile.name.as_bytes().chunks(8)) {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        put(place, u64::from_le_bytes(word));
+    header.describe(&[profile]);
+}
+
+impl Header {
+    /// The names of the profiles, as far as there is room, and what the cells bear that bear least.
+    fn describe(&self, profiles: &[&Profile]) {
+        let bears = profiles.iter().map(|profile| profile.endurance.writes);
+        let limited = bears.filter(|&writes| writes > 0.0);
+        let least = limited.reduce(f64::min).unwrap_or(0.0);
+        put(&self.endurance, least.to_bits());
+        let mut names: Vec<&str> = Vec::new();
+        for profile in profiles {
+            if !names.contains(&profile.name.as_str()) {
+                names.push(&profile.name);
+            }
+        }
+        let names = names.join(", ");
+        let mut words = names.as_bytes().chunks(8);
+        for place in &self.name {
+            let bytes = words.next().unwrap_or_default();
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            put(place, u64::from_le_bytes(word));
+        }
     }
 }
 
@@ -575,7 +599,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use nacre_media::{Observer, Owner};
-    use nacre_types::{DeviceOffset, Uuid};
+    use nacre_types::{DeviceOffset, StoreKind, Uuid};
 
     use super::{Emulation, ONE, Pool, Settings, occupy};
     use crate::error::EmulationError;
@@ -686,6 +710,21 @@ mod tests {
         let second = header.model(1).fetch_ticks.load(Relaxed) / ONE;
         assert_eq!((busy(0), busy(1)), (first, second));
         assert_ne!(first, second);
+        // A line of each, of 256 and 64 bytes.
+        one.persisted(0, DeviceOffset(0), 256, StoreKind::Data);
+        other.persisted(1, DeviceOffset(0), 64, StoreKind::Data);
+        let wear = one.wear().unwrap();
+        assert_eq!((wear.totals.cell_bytes, wear.totals.ewr()), (320, 1.0));
+        assert_eq!(wear.profile, "optane-100, pcm");
+        let least = profiles.each_ref().map(|it| it.endurance.writes);
+        assert_eq!(wear.endurance, least[0].min(least[1]));
+        // As in a file that was kept by a version that counted no bytes.
+        header.cell_bytes.store(0, Relaxed);
+        assert_eq!(one.wear().unwrap().totals.cell_bytes, 2 * 256);
+        // No letters of a longer name stay.
+        one.set_devices(&[&Profile::load("fast-ssd").unwrap()])
+            .unwrap();
+        assert_eq!(one.wear().unwrap().profile, "fast-ssd");
         profiles[0].layout.modules = 64;
         let refused = one.set_devices(&profiles.each_ref());
         assert!(matches!(refused, Err(EmulationError::Modules(65))));

@@ -74,6 +74,8 @@ pub(crate) struct Header {
     pub writers: [Writer; WRITERS],
     /// Share of the turns at each device's modules that one core has before all others, times 1000.
     pub precedence: [AtomicU64; DEVICES],
+    /// Bytes that the modules' cells wrote; 0 in files of versions that counted lines alone.
+    pub cell_bytes: AtomicU64,
 }
 
 /// How modules take stores that come at the same time; all 0 where nobody filled it in.
@@ -167,6 +169,18 @@ impl Header {
         &self.each[usize::from(device).min(DEVICES - 1)]
     }
 
+    /// Bytes that the modules' cells wrote. Lines that were counted without their bytes are taken
+    /// for those of the first device.
+    pub fn cell_bytes(&self) -> u64 {
+        match self.cell_bytes.load(Relaxed) {
+            0 => {
+                let line = self.model(0).line.load(Relaxed);
+                self.totals.cells.load(Relaxed).saturating_mul(line)
+            }
+            bytes => bytes,
+        }
+    }
+
     /// Whether the devices' granules follow one another and lie within so many, and no total is
     /// beyond counting.
     pub fn is_ordered(&self, granules: u64) -> bool {
@@ -178,6 +192,7 @@ impl Header {
             &totals.reads,
             &totals.read_bytes,
             &self.used_ns,
+            &self.cell_bytes,
         ];
         let by_kind = [&totals.stores, &totals.bytes, &totals.lines]
             .into_iter()

@@ -34,10 +34,8 @@ pub struct Totals {
     pub bytes: [u64; 3],
     /// Cache lines of 64 bytes.
     pub lines: [u64; 3],
-    /// Lines that the cells of the modules wrote, by the buffer's model.
-    pub cell_lines: u64,
-    /// Bytes of such a line.
-    pub cell_line: u64,
+    /// Bytes that the cells of the modules wrote, by the buffer's model.
+    pub cell_bytes: u64,
     /// Reads of more than a word.
     pub reads: u64,
     /// Bytes of these.
@@ -48,7 +46,7 @@ impl Totals {
     /// Bytes of lines flushed over bytes that the cells wrote; 1 if nothing was written.
     pub fn ewr(&self) -> f64 {
         let flushed: u64 = self.lines.iter().sum::<u64>() * 64;
-        ratio(flushed as f64, (self.cell_lines * self.cell_line) as f64)
+        ratio(flushed as f64, self.cell_bytes as f64)
     }
 }
 
@@ -67,7 +65,7 @@ pub struct Wear {
     pub totals: Totals,
     /// Seconds of use.
     pub seconds: f64,
-    /// Writes that a cell bears; 0 for no limit.
+    /// Writes that a cell bears, of the device that bears least; 0 for no limit.
     pub endurance: f64,
 }
 
@@ -165,8 +163,7 @@ impl Emulation {
                 stores: load(&totals.stores),
                 bytes: load(&totals.bytes),
                 lines: load(&totals.lines),
-                cell_lines: totals.cells.load(Relaxed),
-                cell_line: header.model(0).line.load(Relaxed),
+                cell_bytes: header.cell_bytes(),
                 reads: totals.reads.load(Relaxed),
                 read_bytes: totals.read_bytes.load(Relaxed),
             },

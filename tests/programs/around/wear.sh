@@ -23,6 +23,8 @@ main() {
     same "bytes of data on both" $((1 << 20)) "$(POOL=$one count "r['kinds'][0]['bytes']")"
     refuses "a device of another pool" "no device of a pool that is used" \
         "$NACRE" run --quiet --emulate "$POOL=pcm" --pool "$one" -- true
+    refuses "a device that is not there" "there is no $one.gone" \
+        "$NACRE" run --quiet --emulate "$one.gone=pcm" --pool "$one" -- true
     refuses "two for all" "one for all devices is enough" \
         "$NACRE" run --quiet --emulate pcm --emulate dram --pool "$one" -- true
 
@@ -62,6 +64,11 @@ main() {
     same "the hottest files" "/hot at 8960 /hot at 9216" \
         "$(sed -nE 's/^ +0x[0-9a-f]+( +[0-9]+){3}  //p' "$SCRATCH/hottest" | head -2 | paste -sd' ')"
     grep -E ' +1 +0 +0  /cold at 0$' "$SCRATCH/hottest" >/dev/null || fail "/cold was not named"
+    "$NACRE" wear --csv "$SCRATCH/now.csv" --html "$SCRATCH/hot.html" --hottest=4 "$POOL" >/dev/null
+    grep '/hot at 8960' "$SCRATCH/hot.html" >/dev/null || fail "the page names no file"
+    same "JSON with places and earlier counts" "/hot at 8960 True" "$("$NACRE" wear --json --hottest=1 \
+        --before "$SCRATCH/now.csv" "$POOL" | python3 -c "import json, sys; r = json.load(sys.stdin); \
+        print(r['hottest'][0]['holds'], r['before'][3]['spread'] == r['all'])")"
     refuses "what is no number" "12x" "$NACRE" wear --hottest=12x "$POOL"
 
     note "counts that are kept go on, and survive a restart"

@@ -229,7 +229,7 @@ fn report(wear: &Wear, before: Option<&Wear>) -> Report {
     });
     let bytes: u64 = totals.bytes.iter().sum();
     let lines: u64 = totals.lines.iter().sum::<u64>() * 64;
-    let cell_bytes = totals.cell_lines * totals.cell_line;
+    let cell_bytes = totals.cell_bytes;
     let over = |part: u64, whole: u64| digits(part as f64 / whole.max(1) as f64);
     Report {
         profile: wear.profile.clone(),
@@ -567,8 +567,7 @@ mod tests {
                 stores: [1, 2, 9],
                 bytes: [100, 16, 900],
                 lines: [2, 2, 18],
-                cell_lines: 11,
-                cell_line: 256,
+                cell_bytes: 11 * 256,
                 ..Totals::default()
             },
             seconds: 2.0,

@@ -12,8 +12,9 @@ const BOTTOM: f64 = 48.0;
 const TALL: f64 = HEIGHT - TOP - BOTTOM;
 /// Lines of more points have no dots.
 const DOTS: usize = 64;
-const COLOURS: [&str; 8] = [
+const COLOURS: [&str; 10] = [
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#a0675b", "#17becf", "#7f7f7f",
+    "#e377c2", "#bcbd22",
 ];
 
 /// A line of a chart: its name and points.
