@@ -65,7 +65,7 @@ run_one() {
             run=("$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "${run[@]}")
         fi
     fi
-    (cd "$SCRATCH" && NACRE_TEST=$BASE timeout -k 10 "$seconds" "${run[@]}") >>"$log" 2>&1 </dev/null
+    (exec {held}>&-; cd "$SCRATCH" && NACRE_TEST=$BASE timeout -k 10 "$seconds" "${run[@]}") >>"$log" 2>&1 </dev/null
     local status=$?
     ((status != 124)) || echo "FAILED: still running after $seconds s" >>"$log"
     end_leftovers "$log"
@@ -145,7 +145,14 @@ if [[ -z ${BASELINE:-} && ! -x $NACRE ]]; then
     echo "$NACRE is missing: run \`cargo build --release\`, or set NACRE" >&2
     exit 2
 fi
+# Runs that were killed left folders, which nobody holds.
+for left in /dev/shm/nacre-test-*/held; do
+    left=${left%/held}
+    ! flock -n "$left/held" true 2>/dev/null || rm -rf "$left" "$DISK_FOLDER/${left##*/}"
+done
 mkdir -p "$BASE/bin"
+exec {held}>"$BASE/new"
+flock "$held" && mv "$BASE/new" "$BASE/held"
 # Some tests become other users, who cannot look into everybody's home.
 cp -r "$PROGRAMS" "$BASE/programs"
 PROGRAMS=$BASE/programs
@@ -156,7 +163,7 @@ fi
 chmod -R a+rX "$BASE"
 LOGS=${LOGS:-${CARGO_TARGET_DIR:-$ROOT/target}/programs}
 mkdir -p "$LOGS"
-trap '[[ -n ${KEEP:-} ]] || rm -rf "$BASE" "$POOLS"' EXIT
+trap 'rm -f "$BASE/held"; [[ -n ${KEEP:-} ]] || rm -rf "$BASE" "$POOLS"' EXIT
 canary
 for script in $(scripts "$@"); do test_script "$script"; done
 echo

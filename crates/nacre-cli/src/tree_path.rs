@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result, fs_failure};
 use crate::output::harmless;
 use nacre_fs::{Cred, Events, FileType, Found, Fs, FsError, InodeRef};
+use nacre_volume::{Access, DeviceIdentity, Volume};
 use rustix::process::{getegid, geteuid};
 use std::ffi::OsStr;
 use std::fmt;
@@ -79,6 +80,22 @@ fn strip_colon(pool: PathBuf) -> PathBuf {
 }
 
 impl TreePath {
+    /// Whether another place is in the same pool, by whichever of its devices and names.
+    pub fn shares_pool(&self, other: &TreePath) -> Result<bool> {
+        let devices = |pool| -> Result<Vec<DeviceIdentity>> {
+            let devices = Volume::open(pool, Access::ReadOnly)?.devices();
+            Ok(devices
+                .iter()
+                .filter_map(|device| device.identity)
+                .collect())
+        };
+        if self.pool == other.pool {
+            return Ok(true);
+        }
+        let (own, others) = (devices(&self.pool)?, devices(&other.pool)?);
+        Ok(own.iter().any(|device| others.contains(device)))
+    }
+
     /// A name below this place.
     pub fn join(&self, name: &[u8]) -> TreePath {
         let mut joined = self.clone();

@@ -11,4 +11,5 @@ pub mod names;
 pub mod pool;
 pub mod random;
 pub mod recorder;
+pub mod scratch;
 pub mod turns;

@@ -7,7 +7,8 @@ use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
 use nacre_types::{Clock, Uuid};
 use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, LegState, Volume};
-use tempfile::TempDir;
+
+use crate::scratch::Scratch;
 
 /// Takes devices that hold nothing.
 pub const CAREFUL: CreateOptions = CreateOptions {
@@ -116,12 +117,12 @@ pub fn own_format() -> FormatOptions {
 }
 
 /// Devices in files of a folder of their own, which go with it.
-pub struct Devices(TempDir);
+pub struct Devices(Scratch);
 
 impl Devices {
     /// A folder below `base`; no device yet.
     pub fn below(base: &Path) -> Devices {
-        Devices(tempfile::tempdir_in(base).expect("a folder"))
+        Devices(Scratch::below(base).expect("a folder"))
     }
 
     /// The folder.

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nacre_cache::{Buffer, Disk, Journal, JournalError};
+use nacre_cache::{Buffer, Disk, DiskFailed, Journal, JournalError};
 use nacre_media::{Device, DeviceKind, Image, ImageKey};
 use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
@@ -13,6 +13,7 @@ use rustix::fs::fstatvfs;
 
 use crate::disk::{DeviceDisk, LegsDisk, Own, Parts, PartsDisk};
 use crate::error::VolumeError;
+use crate::label;
 use crate::layout::{DATA_START, LEAST_ROOM};
 
 /// A disk and its journal.
@@ -204,6 +205,24 @@ impl Cache {
         VolumeError::Image {
             path: self.device.path().to_owned(),
             why: why.to_string(),
+        }
+    }
+
+    /// Fails if the pool could not be opened again: somebody cut its disk, or wrote over it. What
+    /// is there now is not to be written to.
+    pub fn check_label(&self, pool: Uuid) -> Result<(), JournalError> {
+        let is_lost = |device: &Device| !label::has_one_of(device, pool);
+        let lost = match &self.disk {
+            DeviceDisk::Legs(legs) => legs.all_lost(is_lost),
+            DeviceDisk::Parts(parts) => parts.devices().find(|device| is_lost(device)).cloned(),
+            _ => Some(&self.device).filter(|device| is_lost(device)).cloned(),
+        };
+        match lost {
+            None => Ok(()),
+            Some(device) => {
+                let path = device.path().display();
+                Err(DiskFailed(format!("{path} was cut or written over")).into())
+            }
         }
     }
 

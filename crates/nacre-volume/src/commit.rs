@@ -435,7 +435,8 @@ impl Volume {
             return Ok(0);
         };
         let home = forget_home(image);
-        match write_ahead(cache, image, &news.homes()) {
+        let checked = cache.check_label(self.uuid());
+        match checked.and_then(|()| write_ahead(cache, image, &news.homes())) {
             Ok(bytes) => {
                 now_home(image, home);
                 image.went_ahead(&news);
@@ -457,11 +458,11 @@ impl Volume {
         };
         let journaled = &mut version.journaled;
         let home = forget_home(image);
-        let written = write_home(cache, image, &version.first).and_then(|()| {
-            match journaled.homes().is_empty() {
-                true => Ok(home),
-                false => self.append((cache, image), journaled, home),
-            }
+        let checked = cache.check_label(self.uuid());
+        let first = checked.and_then(|()| write_home(cache, image, &version.first));
+        let written = first.and_then(|()| match journaled.homes().is_empty() {
+            true => Ok(home),
+            false => self.append((cache, image), journaled, home),
         });
         if let Ok(home) = written {
             now_home(image, home);
@@ -538,7 +539,9 @@ impl Volume {
             return Ok(());
         };
         let home = forget_home(image);
-        let done = self.resume(cache, image, home).and_then(|mut journal| {
+        let checked = cache.check_label(self.uuid());
+        let resumed = checked.and_then(|()| self.resume(cache, image, home));
+        let done = resumed.and_then(|mut journal| {
             bring_home(&mut journal, image)?;
             now_home(image, journal.position().home);
             Ok(())

@@ -91,6 +91,24 @@ fn byte(volume: &Volume) -> u8 {
 }
 
 #[test]
+fn disks_that_were_all_written_over_take_no_version() {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    commit(&volume, 1);
+    let before = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
+    pool.put("a", 0, &before[0].iter().map(|_| 7).collect::<Vec<u8>>());
+    commit(&volume, 2);
+    pool.put("b", 0, &[7; 32 << 20]);
+    volume
+        .write_version(volume.take_version().unwrap())
+        .unwrap_err();
+    pool.put_back("b", &before[1]);
+    commit(&volume, 3);
+    drop(volume);
+    assert_eq!(byte(&pool.open("b")), 3);
+}
+
+#[test]
 fn who_is_missing_is_known_before_anything_is_stored() {
     let pool = Pool::new();
     fs::rename(pool.path("b"), pool.path("away")).unwrap();

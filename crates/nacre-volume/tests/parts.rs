@@ -82,6 +82,41 @@ fn pattern(len: usize, salt: usize) -> Vec<u8> {
 }
 
 #[test]
+fn what_was_cut_or_written_over_takes_no_version() {
+    for lost in ["a", "b"] {
+        for cut in [true, false] {
+            let pool = Pool::new(&["a", "b"]);
+            let volume = pool.open("a");
+            store(&volume, border(&volume), b"kept");
+            commit(&volume);
+            let before = fs::read(pool.path(lost)).unwrap();
+            let there = match cut {
+                true => before[..before.len() / 2].to_vec(),
+                false => vec![7; before.len()],
+            };
+            fs::write(pool.path(lost), &there).unwrap();
+            store(&volume, border(&volume), b"more");
+            let failed = volume.write_version(volume.take_version().unwrap());
+            let why = failed.unwrap_err().to_string();
+            assert!(
+                why.contains(&format!("{lost} was cut or written over")),
+                "{why}"
+            );
+            volume.checkpoint().unwrap_err();
+            assert!(
+                fs::read(pool.path(lost)).unwrap() == there,
+                "not written to"
+            );
+            fs::write(pool.path(lost), &before).unwrap();
+            commit(&volume);
+            drop(volume);
+            let volume = pool.open(lost);
+            assert_eq!(bytes(&volume, border(&volume), 4), b"more", "{lost}");
+        }
+    }
+}
+
+#[test]
 fn what_is_committed_comes_to_the_disk_that_has_its_place() {
     let pool = Pool::new(&["a", "b", "c"]);
     let volume = pool.open("b");

@@ -57,6 +57,31 @@ lost() {
     make "$1/f.pool" first
     "$NACRE" run --pool "$1/f.pool" --mount "$MOUNT" -- bash -c '
         dd if=/dev/zero of="$0/f.pool" bs=1M count=64 conv=notrunc status=none && by "written over"' "$1" 2>"$said" || fail "$(cat "$said")"
+    [[ $MODE == cached ]] || return 0
+    note "what was written over, or cut, takes nothing that is synced"
+    make "$1/i.pool" first
+    "$NACRE" run --pool "$1/i.pool" --mount "$MOUNT" -- python3 -c '
+import os, sys
+disk, kept = sys.argv[1], os.open(sys.argv[2] + "/kept", os.O_RDWR | os.O_CREAT)
+def synced(what):
+    os.write(kept, what)
+    try: os.fsync(kept)
+    except OSError: return False
+    return True
+assert synced(b"first "), "to the device"
+before = open(disk, "rb").read()
+os.truncate(disk, 32 << 20)
+assert not synced(b"second "), "to half a device"
+open(disk, "wb").write(before)
+assert synced(b"third "), "to the device, back"
+before, other = open(disk, "rb").read(), bytes(len(before))
+open(disk, "r+b").write(other)
+assert not synced(b"fourth "), "to another one"
+assert open(disk, "rb").read() == other, "what is there now was written to"
+open(disk, "r+b").write(before)
+assert synced(b"fifth\n"), "to the device, back again"
+' "$1/i.pool" "$MOUNT" 2>"$said" || fail "$(cat "$said")"
+    gives "what was synced" "first second third fourth fifth" "$NACRE" cat "$1/i.pool:/kept"
 }
 
 # Nothing is said of a pool whose name leads to it, also by its second device.

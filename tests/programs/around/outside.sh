@@ -14,6 +14,7 @@ names() {
     gives "moved into a folder" 1000 bash -c "'$NACRE' cat '$POOL:/a/b/c/m' | wc -l"
     "$NACRE" cp "$SCRATCH/numbers" "$POOL:/one"
     refuses "several to a name" "no folder" "$NACRE" mv "$POOL:/one" "$POOL:/a" "$POOL:/two"
+    "$NACRE" create --size 32M "$SCRATCH/other" >/dev/null
     refuses "another pool" "nacre cp" "$NACRE" mv "$POOL:/one" "$SCRATCH/other:/"
     refuses "a missing file" "no such file" "$NACRE" mv "$POOL:/none" "$POOL:/two"
     refuses "into itself" "invalid" "$NACRE" mv "$POOL:/a" "$POOL:/a/b"

@@ -17,7 +17,13 @@ with_plain_files() {
         nacre clone "$SCRATCH/p:/golden" "$SCRATCH/p:/copy-$number" >/dev/null
     done
     refuses "taken" "file exists" nacre clone "$SCRATCH/p:/golden" "$SCRATCH/p:/"
+    nacre create --size 32M --copies 2 "$SCRATCH/q" "$SCRATCH/q2" >/dev/null
     refuses "two pools" "not in the same pool" nacre clone "$SCRATCH/p:/golden" "$SCRATCH/q:/x"
+    refuses "no pool" "no such file" nacre clone "$SCRATCH/p:/golden" "$SCRATCH/none:/x"
+    nacre mkdir "$SCRATCH/q:/x"
+    nacre clone "$SCRATCH/q2:/x" "$SCRATCH/q:/y" >/dev/null
+    nacre mv "$SCRATCH/q:/y" "$SCRATCH/../${SCRATCH##*/}/q2:/z"
+    gives "by each name of the pool" "x z" bash -c "'$NACRE' ls '$SCRATCH/q' | xargs"
     nacre cp -rp "$SCRATCH/p:/copy-6" "$SCRATCH/back"
     same_tree "a clone" "$SCRATCH/golden" "$SCRATCH/back"
 

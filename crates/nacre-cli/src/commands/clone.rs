@@ -77,7 +77,7 @@ fn counted(count: u64, what: &str) -> String {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let from = Location::parse_tree(&arguments.from);
     let to = Location::parse_tree(&arguments.to);
-    if from.pool != to.pool {
+    if !from.shares_pool(&to)? {
         return Err(Failure::Usage(format!(
             "{from} and {to} are not in the same pool; copy with `nacre cp -rp`"
         )));

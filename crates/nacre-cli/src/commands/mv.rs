@@ -35,10 +35,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .iter()
         .map(|from| Location::parse_tree(from))
         .collect();
-    if let Some(other) = from.iter().find(|from| from.pool != to.pool) {
-        return Err(Failure::Usage(format!(
-            "{other} and {to} are not in the same pool; copy with `nacre cp -rp`, then remove with `nacre rm -r`"
-        )));
+    for from in &from {
+        refuse_other_pool(from, &to)?;
     }
     Attached::with(&to.pool, Access::ReadWrite, |fs| {
         let into = match to.find_link(fs)? {
@@ -53,6 +51,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         from.iter().try_for_each(|from| rename(fs, from, &to, into))
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn refuse_other_pool(from: &TreePath, to: &TreePath) -> Result<()> {
+    match from.shares_pool(to)? {
+        true => Ok(()),
+        false => Err(Failure::Usage(format!(
+            "{from} and {to} are not in the same pool; copy with `nacre cp -rp`, then remove with `nacre rm -r`"
+        ))),
+    }
 }
 
 fn rename(fs: &Fs, from: &TreePath, to: &TreePath, into: bool) -> Result<()> {

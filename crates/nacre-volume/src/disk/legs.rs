@@ -563,6 +563,16 @@ impl LegsDisk {
         devices.iter().all(|(_, leg)| leg.has_label(pool))
     }
 
+    /// One of the disks, if all of them are lost.
+    pub fn all_lost(&self, is_lost: impl Fn(&Device) -> bool) -> Option<Arc<Device>> {
+        let devices = self.devices();
+        let all = devices.iter().all(|(_, leg)| is_lost(&leg.device));
+        devices
+            .first()
+            .filter(|_| all)
+            .map(|(_, leg)| Arc::clone(&leg.device))
+    }
+
     /// Loses disks whose labels are not theirs any more: something else was written over one of the
     /// two copies at least. Nobody else changes labels who does not ask this for it.
     pub fn check_labels(&self, pool: Uuid) -> Result<(), DiskFailed> {

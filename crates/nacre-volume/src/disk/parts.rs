@@ -164,6 +164,10 @@ impl PartsDisk {
         disks.flat_map(|disk| std::iter::once(disk.device.fd()).chain(disk.file.through()))
     }
 
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.disks.iter().map(|disk| &disk.device)
+    }
+
     fn find(&self, at: u64) -> Option<&Stretch> {
         let mut stretches = self.stretches.iter();
         stretches.find(|stretch| stretch.places.contains(&at))
