@@ -36,6 +36,9 @@ const DEPTH: Depth = Depth {
     samples: 2,
     aimed: false,
 };
+/// A write of whole units, which is made on both devices at once; so many operations are one.
+const LARGE: Action = Action::Write("a", 0, 20_000);
+const LARGE_ONE_OF: u64 = 4;
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
@@ -170,7 +173,10 @@ impl Player<'_> {
     }
 
     fn step(&mut self, pool: &Fs) -> Result<(), String> {
-        let action = ACTIONS[self.random.below(ACTIONS.len() as u64) as usize];
+        let action = match self.random.below(LARGE_ONE_OF) {
+            0 => LARGE,
+            _ => ACTIONS[self.random.below(ACTIONS.len() as u64) as usize],
+        };
         let salt = self.salt.get();
         self.salt.set(salt + 1);
         // One that cannot be done changes nothing.
