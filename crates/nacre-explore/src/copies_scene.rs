@@ -6,7 +6,7 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nacre_fs::Fs;
 use nacre_store::WriteMode;
@@ -105,6 +105,7 @@ fn play(files: &Files, story: Story, (number, seed): (u64, u64)) -> Result<Playe
             _ => u16::MAX,
         },
         left: AtomicU64::new(1 + random.below(LAST_STORE)),
+        is_cut: AtomicBool::new(false),
         path: match story {
             Story::Lost(device) => files.path(device),
             _ => PathBuf::new(),
@@ -279,17 +280,19 @@ fn expected(
     }
 }
 
-/// Records; one device is cut to nothing behind one of its stores.
+/// Records; one device is cut to nothing behind one of its stores, once that is flushed: nobody can
+/// notice it who does not go there again.
 struct Failing {
     recorder: Arc<Recorder>,
     device: u16,
     left: AtomicU64,
+    is_cut: AtomicBool,
     path: PathBuf,
 }
 
 impl Failing {
     fn is_gone(&self, device: u16) -> bool {
-        device == self.device && self.left.load(Ordering::Relaxed) == 0
+        device == self.device && self.is_cut.load(Ordering::Relaxed)
     }
 }
 
@@ -299,16 +302,21 @@ impl Observer for Failing {
             return;
         }
         self.recorder.store(device, at, bytes, kind, atomic);
-        if device == self.device && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let cut = File::options().write(true).open(&self.path);
-            // If it cannot be cut it does not fail, and nothing is lost.
-            let _cut = cut.and_then(|file| file.set_len(0));
+        if device == self.device {
+            self.left.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     fn flush(&self, device: u16, at: DeviceOffset, len: u64) {
-        if !self.is_gone(device) {
-            self.recorder.flush(device, at, len);
+        if self.is_gone(device) {
+            return;
+        }
+        self.recorder.flush(device, at, len);
+        if device == self.device && self.left.load(Ordering::Relaxed) == 0 {
+            self.is_cut.store(true, Ordering::Relaxed);
+            let cut = File::options().write(true).open(&self.path);
+            // If it cannot be cut it does not fail, and nothing is lost.
+            let _cut = cut.and_then(|file| file.set_len(0));
         }
     }
 
