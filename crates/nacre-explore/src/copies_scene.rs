@@ -36,9 +36,8 @@ const DEPTH: Depth = Depth {
     samples: 2,
     aimed: false,
 };
-/// A write of whole units, which is made on both devices at once; so many operations are one.
+/// A write of whole units, which is made on both devices at once.
 const LARGE: Action = Action::Write("a", 0, 20_000);
-const LARGE_ONE_OF: u64 = 4;
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
@@ -144,6 +143,9 @@ impl Player<'_> {
         let volume = Volume::open(&files.path(0), Access::ReadWrite).map_err(text)?;
         let pool = Bench::attach_clean(volume, mode)?;
         self.changed_nothing();
+        if matches!(story, Story::Whole | Story::Lost(_)) {
+            self.does(&pool, LARGE)?;
+        }
         self.step(&pool)?;
         let mut whole_from = 0;
         if matches!(story, Story::Back | Story::Replaced) {
@@ -174,10 +176,11 @@ impl Player<'_> {
     }
 
     fn step(&mut self, pool: &Fs) -> Result<(), String> {
-        let action = match self.random.below(LARGE_ONE_OF) {
-            0 => LARGE,
-            _ => ACTIONS[self.random.below(ACTIONS.len() as u64) as usize],
-        };
+        let action = ACTIONS[self.random.below(ACTIONS.len() as u64) as usize];
+        self.does(pool, action)
+    }
+
+    fn does(&mut self, pool: &Fs, action: Action) -> Result<(), String> {
         let salt = self.salt.get();
         self.salt.set(salt + 1);
         // One that cannot be done changes nothing.
