@@ -6,7 +6,7 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nacre_fs::Fs;
 use nacre_store::WriteMode;
@@ -36,6 +36,8 @@ const DEPTH: Depth = Depth {
     samples: 2,
     aimed: false,
 };
+/// A write of whole units, which is made on both devices at once.
+const LARGE: Action = Action::Write("a", 0, 20_000);
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
@@ -102,6 +104,7 @@ fn play(files: &Files, story: Story, (number, seed): (u64, u64)) -> Result<Playe
             _ => u16::MAX,
         },
         left: AtomicU64::new(1 + random.below(LAST_STORE)),
+        is_cut: AtomicBool::new(false),
         path: match story {
             Story::Lost(device) => files.path(device),
             _ => PathBuf::new(),
@@ -140,6 +143,9 @@ impl Player<'_> {
         let volume = Volume::open(&files.path(0), Access::ReadWrite).map_err(text)?;
         let pool = Bench::attach_clean(volume, mode)?;
         self.changed_nothing();
+        if matches!(story, Story::Whole | Story::Lost(_)) {
+            self.does(&pool, LARGE)?;
+        }
         self.step(&pool)?;
         let mut whole_from = 0;
         if matches!(story, Story::Back | Story::Replaced) {
@@ -171,6 +177,10 @@ impl Player<'_> {
 
     fn step(&mut self, pool: &Fs) -> Result<(), String> {
         let action = ACTIONS[self.random.below(ACTIONS.len() as u64) as usize];
+        self.does(pool, action)
+    }
+
+    fn does(&mut self, pool: &Fs, action: Action) -> Result<(), String> {
         let salt = self.salt.get();
         self.salt.set(salt + 1);
         // One that cannot be done changes nothing.
@@ -273,17 +283,19 @@ fn expected(
     }
 }
 
-/// Records; one device is cut to nothing behind one of its stores.
+/// Records; one device is cut to nothing behind one of its stores, once that is flushed: nobody can
+/// notice it who does not go there again.
 struct Failing {
     recorder: Arc<Recorder>,
     device: u16,
     left: AtomicU64,
+    is_cut: AtomicBool,
     path: PathBuf,
 }
 
 impl Failing {
     fn is_gone(&self, device: u16) -> bool {
-        device == self.device && self.left.load(Ordering::Relaxed) == 0
+        device == self.device && self.is_cut.load(Ordering::Relaxed)
     }
 }
 
@@ -293,16 +305,21 @@ impl Observer for Failing {
             return;
         }
         self.recorder.store(device, at, bytes, kind, atomic);
-        if device == self.device && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let cut = File::options().write(true).open(&self.path);
-            // If it cannot be cut it does not fail, and nothing is lost.
-            let _cut = cut.and_then(|file| file.set_len(0));
+        if device == self.device {
+            self.left.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     fn flush(&self, device: u16, at: DeviceOffset, len: u64) {
-        if !self.is_gone(device) {
-            self.recorder.flush(device, at, len);
+        if self.is_gone(device) {
+            return;
+        }
+        self.recorder.flush(device, at, len);
+        if device == self.device && self.left.load(Ordering::Relaxed) == 0 {
+            self.is_cut.store(true, Ordering::Relaxed);
+            let cut = File::options().write(true).open(&self.path);
+            // If it cannot be cut it does not fail, and nothing is lost.
+            let _cut = cut.and_then(|file| file.set_len(0));
         }
     }
 

@@ -136,6 +136,14 @@ impl Media {
         Some(mirror.read_user(at, to))
     }
 
+    /// As [`Media::read_mirrored`], if nothing has to be found out first. It holds nothing, and
+    /// changes nothing but `to`. `None`: something has, or goes wrong, or it is not such ones.
+    #[cold]
+    #[inline(never)]
+    pub fn try_read_mirrored(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Option<()> {
+        self.mirror.as_deref()?.try_read_user(at, to)
+    }
+
     /// Sees to it that bytes that are mapped elsewhere have come from the disk, and will come to
     /// all devices that hold them.
     pub fn bring(&self, at: DeviceOffset, len: u64) {

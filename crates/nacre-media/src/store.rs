@@ -321,14 +321,23 @@ impl Media {
         len: usize,
         stream: bool,
     ) -> Result<(), CopyError> {
-        if kind == StoreKind::Data
-            && let Some(cutter) = self.cutter.get()
-            && cutter.concerns(Direction::Write, len)
-        {
+        if let Some(cutter) = self.cutter_of(kind, len) {
             return self.put_counted(cutter, at, from, len, stream);
         }
         // SAFETY: the caller's promise.
         unsafe { self.put_whole(to, (at, kind), from, len, stream) }
+    }
+
+    /// What cuts such a store, if anything does.
+    #[inline(always)]
+    fn cutter_of(&self, kind: StoreKind, len: usize) -> Option<&Cutter> {
+        let cutter = self.cutter.get().filter(|_| kind == StoreKind::Data)?;
+        cutter.concerns(Direction::Write, len).then_some(cutter)
+    }
+
+    /// Whether the thread counts among those that store while it makes such a store.
+    pub(crate) fn is_counted(&self, kind: StoreKind, len: usize) -> bool {
+        self.cutter_of(kind, len).is_some()
     }
 
     /// Stores data while the thread counts among those that store.
@@ -408,10 +417,17 @@ impl Media {
                 self.put_cached(to, from, len)
             }
         };
+        self.tell_of_bytes((at, kind), len);
+        done
+    }
+
+    /// Tells the observer of bytes that were stored.
+    #[inline(always)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn tell_of_bytes(&self, (at, kind): (DeviceOffset, StoreKind), len: usize) {
         if let Some(watcher) = self.watcher() {
             watcher.bytes(at, len as u64, kind, || self.copied(at, len));
         }
-        done
     }
 
     /// # Safety

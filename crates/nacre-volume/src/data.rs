@@ -163,6 +163,15 @@ impl Volume {
         segment.media.read_mirrored(at, to)?.ok()
     }
 
+    /// As [`Volume::read_copies`] for a caller that may be interrupted and never come back: nothing
+    /// changes but the buffer. `None`, too, if it has to be found out which copies are right.
+    #[cold]
+    #[inline(never)]
+    pub fn try_read_copies(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
+        let (segment, at, _) = self.find(at);
+        segment.media.try_read_mirrored(at, to)
+    }
+
     /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A
     /// hint: it saves page faults.
     #[inline]

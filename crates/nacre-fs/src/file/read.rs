@@ -117,15 +117,8 @@ impl Fs {
         &self,
         node: InodeRef,
         from: FileOffset,
-        mut to: UserBytesMut<'_>,
+        to: UserBytesMut<'_>,
     ) -> Result<(FileHead, usize)> {
-        if self.store.volume().mirror().is_some() {
-            let check = |mode, generation| Fs::is_the_file(node, mode, generation);
-            let object = node.object();
-            if let Some(read) = self.store.try_read_copies(object, from, &mut to, check) {
-                return Ok(read);
-            }
-        }
         let check = |head: &FileHead| Fs::check_head(node, head);
         self.store.read_checked(node.object(), from, to, check)
     }

@@ -9,7 +9,8 @@
 //! - **M1 A bit before its region.** Before the first store of a session to a region its bit is
 //!   durable on all legs that are stored to. So after a crash legs differ in such regions only. Who
 //!   stores looks at the bit under the lock of its unit, so it can be taken back meanwhile.
-//! - **M2 What is seen is on all legs.** The leg that is read is stored to last.
+//! - **M2 What is seen is on all legs.** The leg that is read is stored to last; of a large store,
+//!   line by line (D90).
 //! - **M3 A dead holder's store is over.** Who gets its lock makes the legs agree first where it
 //!   stored.
 //! - **M4 A lost leg is known before anything is acknowledged.** A fence looks for legs that failed

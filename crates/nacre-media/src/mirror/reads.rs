@@ -67,6 +67,12 @@ fn claim(epoch: u64, slots: u64) -> u64 {
     (epoch + 1) << SLOTS | slots
 }
 
+/// Whether a claim is of that epoch.
+#[inline]
+fn is_of(claimed: u64, epoch: u64) -> bool {
+    claimed >> SLOTS == epoch + 1
+}
+
 impl Reads {
     pub fn new(spans: u64, regions_of_span: u64) -> Result<Self, MediaError> {
         let len = (spans * size_of::<Known>() as u64).next_multiple_of(map::PAGE);
@@ -189,26 +195,61 @@ impl Mirror {
             return None;
         }
         let epoch = shared.seal_epoch();
-        let span = (at / REGION) >> self.reads.shift;
-        let known = self.reads.known(span);
+        let (span, known) = self.known(at);
         let mut claimed = known.claim.load(Acquire);
-        if claimed >> SLOTS != epoch + 1 {
+        if !is_of(claimed, epoch) {
             claimed = self.look(shared, (span, known), epoch, len)?;
         }
+        self.one_of_right(claimed, epoch, self.states())
+    }
+
+    /// What this process knows of the span of a place.
+    #[inline]
+    fn known(&self, at: u64) -> (u64, &Known) {
+        let span = (at / REGION) >> self.reads.shift;
+        (span, self.reads.known(span))
+    }
+
+    /// The calling thread's leg among those that hold what was sealed. `None`: none does, or it
+    /// fails; then a fence drops it, or whoever looks next.
+    #[inline]
+    fn one_of_right(&self, claimed: u64, epoch: u64, states: States) -> Option<Choice<'_>> {
         let slots = claimed & SLOT_BITS;
         if slots == 0 {
             return None;
         }
         let slot = self.reads.one_of(slots);
-        let leg = self.legs[slot].get()?;
-        let is_current = self.states().of(slot) == Some(LegState::Current);
-        match is_current && !leg.data.watched.is_lost() {
-            true => Some(Choice {
-                leg: &leg.data,
-                epoch,
-            }),
-            // A fence drops it, or whoever looks next.
-            false => None,
+        let leg = &self.legs[slot].get()?.data;
+        let is_current = states.of(slot) == Some(LegState::Current);
+        (is_current && !leg.watched.is_lost()).then_some(Choice { leg, epoch })
+    }
+
+    /// As [`Mirror::read_user`], if all is known that has to be and nothing goes wrong. It holds
+    /// nothing, and changes nothing but `to`.
+    pub(crate) fn try_read_user(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Option<()> {
+        let shared = self.shared.get()?;
+        let states = shared.states();
+        let len = to.len() as u64;
+        let span_len = REGION << self.reads.shift;
+        let room = span_len - (at.get() & (span_len - 1));
+        if states.0 != self.seen.load(Acquire) || len == 0 || len > room {
+            return None;
+        }
+        if is_clear(shared, at.get(), len) {
+            let epoch = shared.seal_epoch();
+            let claimed = self.known(at.get()).1.claim.load(Acquire);
+            if !is_of(claimed, epoch) {
+                return None;
+            }
+            if let Some(choice) = self.one_of_right(claimed, epoch, states) {
+                choice.leg.read_user(at, to.slice(0..to.len())).ok()?;
+                return self.holds(&choice, at.get(), len).then_some(());
+            }
+        }
+        let leg = &self.legs[states.read_slot()].get()?.data;
+        match leg.watched.is_lost() {
+            true => None,
+            false => leg.read_user(at, to).ok(),
         }
     }
 

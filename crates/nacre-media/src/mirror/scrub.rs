@@ -116,7 +116,7 @@ impl Mirror {
 
     /// What the legs that are current hold. One that fails meanwhile is left out, and dropped.
     fn held(&self, range: Range<u64>) -> Held<'_> {
-        let states = self.states();
+        let states = self.states_now();
         let mut current: Vec<(usize, &Leg)> = self.current(states).collect();
         current.sort_by_key(|(slot, _)| *slot != states.read_slot());
         let (mut all, mut legs) = (Vec::new(), Vec::new());

@@ -24,6 +24,12 @@ const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
 /// Grows with every change of what the file holds.
 const VERSION: u64 = 1;
 const STRIPES: usize = 1024;
+/// The most units of a run.
+const RUN_UNITS: usize = 16;
+/// Runs lie between two multiples of so many bytes: the locks of one are neighbours, in the order
+/// of its units.
+pub(super) const RUN: u64 = RUN_UNITS as u64 * UNIT_SIZE;
+const _: () = assert!(STRIPES.is_multiple_of(RUN_UNITS) && REGION.is_multiple_of(RUN));
 const PAGE: u64 = 4096;
 /// So many spans are remembered to be scrubbed; more are found by the next scrub of all.
 const SUSPECTS: usize = 8;
@@ -35,6 +41,9 @@ struct Stripe {
     at: AtomicU64,
     len: AtomicU64,
 }
+
+/// The locks of the units of a run, held.
+pub(super) type HeldRun<'s> = [Option<Held<'s>>; RUN_UNITS];
 
 /// What has happened to a mirror since its session began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -247,6 +256,15 @@ impl Shared {
         // Before what it is about.
         fence(Release);
         held
+    }
+
+    /// As [`Shared::lock_unit`], of whole units from `at` on that lie in one run, in their order.
+    pub fn lock_run(&self, at: u64, len: u64, finish: impl Fn(u64, u64)) -> HeldRun<'_> {
+        let units = (len / UNIT_SIZE) as usize;
+        std::array::from_fn(|unit| {
+            let at = at + unit as u64 * UNIT_SIZE;
+            (unit < units).then(|| self.lock_unit(at, UNIT_SIZE, &finish))
+        })
     }
 
     /// Waits until all stores that began before are over; `finish` gets what dead processes were

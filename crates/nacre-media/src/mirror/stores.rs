@@ -3,7 +3,7 @@
 use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, site};
 
 use super::layout::{BITMAP_AT, REGION};
-use super::shared::{Count, regions};
+use super::shared::{Count, HeldRun, RUN, regions};
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
 use crate::arch;
@@ -13,8 +13,6 @@ use crate::shared_mutex::Held;
 use crate::token::Unfenced;
 
 const UNIT: usize = UNIT_SIZE as usize;
-/// From so many bytes on a store goes past the cache on the leg that is stored to last.
-const STREAMED: usize = 32 << 10;
 
 impl Mirror {
     /// Legs that are stored to, the one that is read last. (M2)
@@ -25,30 +23,40 @@ impl Mirror {
         slots.filter_map(|slot| Some((slot, self.legs[slot].get()?)))
     }
 
-    /// Locks a part of a unit for a store. Its bit is looked at under the lock: a scrub that takes
-    /// bits back waits for all locks after that.
+    /// Locks a range of one region for a store, by `lock`. Its bit is looked at under the lock: a
+    /// scrub that takes bits back waits for all locks after that.
     #[inline]
-    fn begin(&self, at: u64, len: u64) -> (Held<'_>, States) {
+    fn begin<H>(&self, at: u64, len: u64, lock: impl Fn() -> H) -> (H, States) {
         loop {
-            let held = self.lock(at, len);
+            let held = lock();
             if self.shared().intents.has(at / REGION) {
-                return held;
+                return (held, self.states_now());
             }
             drop(held);
             self.intend(at, len, false);
         }
     }
 
-    /// As `begin`, for who changes nothing but what differs.
+    /// Locks a part of a unit, for who stores there or makes legs agree.
     #[inline]
-    pub(super) fn lock(&self, at: u64, len: u64) -> (Held<'_>, States) {
+    pub(super) fn lock(&self, at: u64, len: u64) -> Held<'_> {
         let shared = self.shared();
-        let held = shared.lock_unit(at, len, |at, len| self.finish(at, len));
-        let states = shared.states();
+        shared.lock_unit(at, len, |at, len| self.finish(at, len))
+    }
+
+    fn lock_run(&self, at: u64, len: u64) -> HeldRun<'_> {
+        let shared = self.shared();
+        shared.lock_run(at, len, |at, len| self.finish(at, len))
+    }
+
+    /// The states, with all legs there to which stores go.
+    #[inline]
+    pub(super) fn states_now(&self) -> States {
+        let states = self.states();
         if states.0 != self.seen.load(std::sync::atomic::Ordering::Acquire) {
             self.adapt(states);
         }
-        (held, self.states())
+        self.states()
     }
 
     /// Makes the legs agree where a process died that stored there. (M3)
@@ -92,8 +100,8 @@ impl Mirror {
         let mut at = at;
         while at < end {
             let len = (UNIT_SIZE - at % UNIT_SIZE).min(end - at);
-            let (_held, states) = self.lock(at, len);
-            if self.level(at, len, states)? {
+            let _held = self.lock(at, len);
+            if self.level(at, len, self.states_now())? {
                 self.shared().count(Count::Repaired, 1);
             }
             at += len;
@@ -131,7 +139,7 @@ impl Mirror {
 
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
-        let (_held, states) = self.begin(at.get(), 8);
+        let (_held, states) = self.begin(at.get(), 8, || self.lock(at.get(), 8));
         for (_, leg) in self.in_order(states) {
             let mut stored = leg.data.store_u64(at, value, kind);
             stored.join(Unfenced::nothing());
@@ -146,42 +154,119 @@ impl Mirror {
         from: *const u8,
         len: usize,
     ) -> Result<(), CopyError> {
+        let past_cache = len >= self.reader().stream_min;
         let mut done = 0;
         while done < len {
             let at = at.add(done as u64);
-            let part = (UNIT - at.get() as usize % UNIT).min(len - done);
             let from = from.wrapping_add(done);
-            self.put_piece((at, kind), from, part, len >= STREAMED)?;
-            done += part;
+            let whole = if past_cache {
+                whole_units(at, len - done)
+            } else {
+                0
+            };
+            done += match whole {
+                0 => self.put_piece((at, kind), from, len - done)?,
+                whole => self.put_run((at, kind), from, whole)?,
+            };
         }
         Ok(())
     }
 
+    /// Stores what lies in one unit; answers how much that is.
     #[cfg_attr(feature = "explore", track_caller)]
     fn put_piece(
         &self,
+        (at, kind): (DeviceOffset, StoreKind),
+        from: *const u8,
+        left: usize,
+    ) -> Result<usize, CopyError> {
+        let at = at.get();
+        let len = left.min(UNIT - at as usize % UNIT);
+        let (_held, states) = self.begin(at, len as u64, || self.lock(at, len as u64));
+        self.put_in_order(states, (DeviceOffset(at), kind), from, len, false)?;
+        Ok(len)
+    }
+
+    /// Stores whole units of one run past the cache, and waits for them once.
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn put_run(
+        &self,
+        place: (DeviceOffset, StoreKind),
+        from: *const u8,
+        len: usize,
+    ) -> Result<usize, CopyError> {
+        let at = place.0.get();
+        let (_held, states) = self.begin(at, len as u64, || self.lock_run(at, len as u64));
+        match self.spread(states, place, from, len) {
+            true => arch::order_stores(),
+            false => self.put_in_order(states, place, from, len, true)?,
+        }
+        Ok(len)
+    }
+
+    /// Stores each line on all legs before the next, past the cache. `false`: some of it is
+    /// missing, or it is to be cut.
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn spread(
+        &self,
+        states: States,
+        (at, kind): (DeviceOffset, StoreKind),
+        from: *const u8,
+        len: usize,
+    ) -> bool {
+        let (mut places, mut count) = ([std::ptr::null_mut(); SLOTS], 0);
+        for (_, leg) in self.in_order(states) {
+            if leg.data.is_counted(kind, len) {
+                return false;
+            }
+            places[count] = leg.data.store_address(at, len as u64);
+            count += 1;
+        }
+        // SAFETY: the addresses were just checked and are whole units, and no reference covers
+        // them; faults on the program's memory are caught.
+        let done = unsafe { arch::copier().spread(&places[..count], from, len) };
+        for (_, leg) in self.in_order(states) {
+            leg.data.tell_of_bytes((at, kind), len);
+        }
+        done.is_ok()
+    }
+
+    /// Stores on one leg after the other; on the last one past the cache if `stream`.
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn put_in_order(
+        &self,
+        states: States,
         place: (DeviceOffset, StoreKind),
         from: *const u8,
         len: usize,
         stream: bool,
     ) -> Result<(), CopyError> {
-        let (_held, states) = self.begin(place.0.get(), len as u64);
         let mut source = from;
         let last = states.read_slot();
         for (slot, leg) in self.in_order(states) {
             // The program may change its bytes meanwhile: all legs get what the first one got.
-            let stream = stream && slot == last && len == UNIT;
-            match leg.data.put_anything(place, source, len, stream) {
+            match leg
+                .data
+                .put_anything(place, source, len, stream && slot == last)
+            {
                 Ok(()) => source = leg.data.address(place.0, len as u64),
                 Err(CopyError::MediaFault) if slot != last => self.lose(slot, LegState::Failed),
                 Err(error) => {
-                    self.finish(place.0.get(), len as u64);
+                    self.finish_units(place.0.get(), len as u64);
                     return Err(error);
                 }
             }
         }
         arch::order_stores();
         Ok(())
+    }
+
+    /// As [`Mirror::finish`], of a part of a unit or of whole ones.
+    #[cold]
+    fn finish_units(&self, at: u64, len: u64) {
+        for skip in (0..len).step_by(UNIT) {
+            self.finish(at + skip, (len - skip).min(UNIT_SIZE));
+        }
     }
 
     /// Lines that were stored to are flushed already. What programs stored through mappings of the
@@ -219,6 +304,14 @@ impl Mirror {
             true => Ok(()),
             false => self.notice(),
         }
+    }
+}
+
+/// Bytes of the whole units that follow in the run of `at`, at most `left`; 0 within a unit.
+fn whole_units(at: DeviceOffset, left: usize) -> usize {
+    match at.get() % UNIT_SIZE {
+        0 => ((RUN - at.get() % RUN) as usize).min(left - left % UNIT),
+        _ => 0,
     }
 }
 

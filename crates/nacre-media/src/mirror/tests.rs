@@ -9,6 +9,7 @@ use nacre_types::{DeviceOffset, StoreKind};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tempfile::TempDir;
 
+mod large;
 mod reads;
 mod scrub;
 

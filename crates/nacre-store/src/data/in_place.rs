@@ -101,31 +101,6 @@ impl Store {
         updates: CacheUpdates,
         check: impl Fn(u32, u32) -> bool,
     ) -> Option<(FileHead, usize)> {
-        self.try_read::<false>(id, offset, to, updates, check)
-    }
-
-    /// As [`Store::try_read_fast`], of a pool with copies, whose bytes are in no checked slice.
-    #[cold]
-    #[inline(never)]
-    pub fn try_read_copies(
-        &self,
-        id: ObjectId,
-        offset: FileOffset,
-        to: &mut UserBytesMut<'_>,
-        check: impl Fn(u32, u32) -> bool,
-    ) -> Option<(FileHead, usize)> {
-        self.try_read::<true>(id, offset, to, CacheUpdates::Left, check)
-    }
-
-    #[inline(always)]
-    fn try_read<const COPIES: bool>(
-        &self,
-        id: ObjectId,
-        offset: FileOffset,
-        to: &mut UserBytesMut<'_>,
-        updates: CacheUpdates,
-        check: impl Fn(u32, u32) -> bool,
-    ) -> Option<(FileHead, usize)> {
         let icore = self.session().icore_if_any(id.0)?;
         let mapping_epoch = icore.mapping_epoch.load(Acquire);
         let version = icore.version.look()?;
@@ -135,11 +110,12 @@ impl Store {
             return None;
         }
         let part = to.slice(0..len as usize);
-        if COPIES {
-            self.volume().read_copies(piece.at, part)?;
-        } else {
-            let slice = self.volume().checked_slice(piece.at, len as usize)?;
-            slice.read_user(part).ok()?;
+        match self.volume().checked_slice(piece.at, len as usize) {
+            Some(slice) => slice.read_user(part).ok()?,
+            None if updates == CacheUpdates::None => {
+                self.volume().try_read_copies(piece.at, part)?;
+            }
+            None => self.volume().read_copies(piece.at, part)?,
         }
         let head = FileHead {
             mode: piece.mode,

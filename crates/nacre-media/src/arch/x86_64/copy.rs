@@ -20,6 +20,8 @@ const MEDIA_FAULT: u32 = 2;
 const STRING_COPY_MIN: usize = 16384;
 
 type Routine = unsafe extern "C" fn(to: *mut u8, from: *const u8, len: usize) -> u32;
+/// To `n` places, whose addresses are at `to`.
+type Spread = unsafe extern "C" fn(*const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
 
 unsafe extern "C" {
     safe static nacre_media_copies_start: u8;
@@ -37,6 +39,9 @@ unsafe extern "C" {
     fn nacre_media_stream_sse2(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn nacre_media_stream_avx2(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn nacre_media_stream_avx512(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_spread_sse2(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
+    fn nacre_media_spread_avx2(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
+    fn nacre_media_spread_avx512(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
 }
 
 // Copies of at most 64 bytes: two overlapping halves. Falls through for more. `a` and `b` are
@@ -111,19 +116,21 @@ global_asm!(
     ".endm",
 );
 
-// One line (64 bytes) or four, from `at` on at both addresses: all loads, then all stores, because
-// a load that follows a store to an address that is equal in its low 12 bits waits for it. One pair
-// of macros per width.
+// The loads and the stores of one line (64 bytes); four lines, from `at` on at both addresses: all
+// loads, then all stores, because a load that follows a store to an address that is equal in its
+// low 12 bits waits for it. Three macros per width.
 global_asm!(
-    ".macro NACRE_LINE_SSE2 at:req, move:req",
-    "movups xmm0, [rsi + \\at]",
-    "movups xmm1, [rsi + \\at + 16]",
-    "movups xmm2, [rsi + \\at + 32]",
-    "movups xmm3, [rsi + \\at + 48]",
-    "\\move [rdi + \\at], xmm0",
-    "\\move [rdi + \\at + 16], xmm1",
-    "\\move [rdi + \\at + 32], xmm2",
-    "\\move [rdi + \\at + 48], xmm3",
+    ".macro NACRE_LOAD_SSE2",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    ".endm",
+    ".macro NACRE_STORE_SSE2 to:req, move:req",
+    "\\move [\\to], xmm0",
+    "\\move [\\to + 16], xmm1",
+    "\\move [\\to + 32], xmm2",
+    "\\move [\\to + 48], xmm3",
     ".endm",
     ".macro NACRE_LINES_SSE2 at:req, move:req",
     "movups xmm0, [rsi + \\at]",
@@ -159,11 +166,13 @@ global_asm!(
     "\\move [rdi + \\at + 224], xmm14",
     "\\move [rdi + \\at + 240], xmm15",
     ".endm",
-    ".macro NACRE_LINE_AVX2 at:req, move:req",
-    "vmovdqu ymm0, [rsi + \\at]",
-    "vmovdqu ymm1, [rsi + \\at + 32]",
-    "\\move [rdi + \\at], ymm0",
-    "\\move [rdi + \\at + 32], ymm1",
+    ".macro NACRE_LOAD_AVX2",
+    "vmovdqu ymm0, [rsi]",
+    "vmovdqu ymm1, [rsi + 32]",
+    ".endm",
+    ".macro NACRE_STORE_AVX2 to:req, move:req",
+    "\\move [\\to], ymm0",
+    "\\move [\\to + 32], ymm1",
     ".endm",
     ".macro NACRE_LINES_AVX2 at:req, move:req",
     "vmovdqu ymm0, [rsi + \\at]",
@@ -183,9 +192,11 @@ global_asm!(
     "\\move [rdi + \\at + 192], ymm6",
     "\\move [rdi + \\at + 224], ymm7",
     ".endm",
-    ".macro NACRE_LINE_AVX512 at:req, move:req",
-    "vmovdqu64 zmm16, [rsi + \\at]",
-    "\\move [rdi + \\at], zmm16",
+    ".macro NACRE_LOAD_AVX512",
+    "vmovdqu64 zmm16, [rsi]",
+    ".endm",
+    ".macro NACRE_STORE_AVX512 to:req, move:req",
+    "\\move [\\to], zmm16",
     ".endm",
     ".macro NACRE_LINES_AVX512 at:req, move:req",
     "vmovdqu64 zmm16, [rsi + \\at]",
@@ -200,6 +211,34 @@ global_asm!(
 );
 
 global_asm!(
+    ".macro NACRE_LINE width:req, move:req",
+    "NACRE_LOAD_\\width",
+    "NACRE_STORE_\\width rdi, \\move",
+    ".endm",
+    // Each line to all places before the next: what one got the others get, whoever changes the
+    // source meanwhile. In: rdi addresses of the places, rsi from, rdx len, rcx how many they are.
+    // Clobbers rax, r8, r9.
+    ".macro NACRE_SPREAD width:req, move:req",
+    "xor r8d, r8d",
+    "test rdx, rdx",
+    "jz 4f",
+    ".p2align 4",
+    "2:",
+    "NACRE_LOAD_\\width",
+    "xor eax, eax",
+    "3:",
+    "mov r9, [rdi + rax * 8]",
+    "add r9, r8",
+    "NACRE_STORE_\\width r9, \\move",
+    "inc rax",
+    "cmp rax, rcx",
+    "jb 3b",
+    "add rsi, 64",
+    "add r8, 64",
+    "cmp r8, rdx",
+    "jb 2b",
+    "4:",
+    ".endm",
     // Four lines at a time, then one, while there are whole lines: rdx counts down to the rest, rsi
     // and rdi advance.
     ".macro NACRE_STRIDE width:req, move:req",
@@ -216,7 +255,7 @@ global_asm!(
     "add rdx, 192",
     "js 5f",
     "4:",
-    "NACRE_LINE_\\width 0, \\move",
+    "NACRE_LINE \\width, \\move",
     "add rsi, 64",
     "add rdi, 64",
     "sub rdx, 64",
@@ -226,7 +265,7 @@ global_asm!(
     ".endm",
     // The first line; then everything from the destination's next line on.
     ".macro NACRE_ALIGN width:req, loose:req",
-    "NACRE_LINE_\\width 0, \\loose",
+    "NACRE_LINE \\width, \\loose",
     "mov rcx, rdi",
     "neg rcx",
     "and rcx, 63",
@@ -243,7 +282,7 @@ global_asm!(
     "NACRE_STRIDE \\width, \\aligned",
     "mov rsi, r8",
     "mov rdi, r9",
-    "NACRE_LINE_\\width 0, \\loose",
+    "NACRE_LINE \\width, \\loose",
     ".endm",
     ".macro NACRE_ROUTINE name:req",
     ".globl \\name",
@@ -287,8 +326,18 @@ global_asm!(
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_spread_sse2",
+    "NACRE_SPREAD SSE2, movntps",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
     "NACRE_ROUTINE nacre_media_stream_avx512",
     "NACRE_STRIDE AVX512, vmovntdq",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_spread_avx512",
+    "NACRE_SPREAD AVX512, vmovntdq",
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
@@ -303,6 +352,12 @@ global_asm!(
     ".cfi_endproc",
     "NACRE_ROUTINE nacre_media_stream_avx2",
     "NACRE_STRIDE AVX2, vmovntdq",
+    "vzeroupper",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_spread_avx2",
+    "NACRE_SPREAD AVX2, vmovntdq",
     "vzeroupper",
     "xor eax, eax",
     "ret",
@@ -402,6 +457,7 @@ pub(crate) struct Copier {
     /// Cached copies.
     pub plain: PlainCopy,
     stream: Routine,
+    spread: Spread,
 }
 
 impl Copier {
@@ -415,6 +471,25 @@ impl Copier {
         // SAFETY: the routine touches nothing but the two ranges, which the caller vouches for.
         outcome(unsafe { (self.stream)(to, from, len) })
     }
+
+    /// As [`Copier::stream`], to several places, each line to all of them, in their order, before
+    /// the next. An error does not tell which one it was. All get the same, even if the source
+    /// changes meanwhile.
+    ///
+    /// # Safety
+    /// As for [`Copier::stream`], of each place; there must be one.
+    #[inline]
+    pub unsafe fn spread(
+        self,
+        to: &[*mut u8],
+        from: *const u8,
+        len: usize,
+    ) -> Result<(), CopyError> {
+        debug_assert!(to.iter().all(|to| to.addr().is_multiple_of(64)) && len.is_multiple_of(64));
+        // SAFETY: the routine touches nothing but the list, the source and the places, for which
+        // the caller vouches.
+        outcome(unsafe { (self.spread)(to.as_ptr(), from, len, to.len()) })
+    }
 }
 
 /// The copy routines that suit this processor, found out once.
@@ -424,12 +499,24 @@ pub(crate) fn copier() -> Copier {
 }
 
 fn choose() -> Copier {
-    let (short, stream): (Routine, Routine) = if has(Feature::Avx512Vl) {
-        (nacre_media_copy_avx512, nacre_media_stream_avx512)
+    let (short, stream, spread): (Routine, Routine, Spread) = if has(Feature::Avx512Vl) {
+        (
+            nacre_media_copy_avx512,
+            nacre_media_stream_avx512,
+            nacre_media_spread_avx512,
+        )
     } else if has(Feature::Avx2) {
-        (nacre_media_copy_avx2, nacre_media_stream_avx2)
+        (
+            nacre_media_copy_avx2,
+            nacre_media_stream_avx2,
+            nacre_media_spread_avx2,
+        )
     } else {
-        (nacre_media_copy_sse2, nacre_media_stream_sse2)
+        (
+            nacre_media_copy_sse2,
+            nacre_media_stream_sse2,
+            nacre_media_spread_sse2,
+        )
     };
     let plain = if has(Feature::Erms) {
         PlainCopy {
@@ -444,14 +531,19 @@ fn choose() -> Copier {
             long_min: usize::MAX,
         }
     };
-    Copier { plain, stream }
+    Copier {
+        plain,
+        stream,
+        spread,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        Routine, copier, landings, nacre_media_copy_avx2, nacre_media_copy_avx512,
-        nacre_media_copy_sse2, nacre_media_copy_string, nacre_media_stream_avx2,
+        Routine, Spread, copier, landings, nacre_media_copy_avx2, nacre_media_copy_avx512,
+        nacre_media_copy_sse2, nacre_media_copy_string, nacre_media_spread_avx2,
+        nacre_media_spread_avx512, nacre_media_spread_sse2, nacre_media_stream_avx2,
         nacre_media_stream_avx512, nacre_media_stream_sse2,
     };
 
@@ -543,6 +635,44 @@ mod tests {
                         .all(|&b| b == 0xee),
                     "{name} strays"
                 );
+            }
+        }
+    }
+
+    fn spreads() -> Vec<(&'static str, Spread)> {
+        let mut routines: Vec<(&str, Spread)> = vec![("sse2", nacre_media_spread_sse2)];
+        if is_x86_feature_detected!("avx2") {
+            routines.push(("avx2", nacre_media_spread_avx2));
+        }
+        if is_x86_feature_detected!("avx512vl") {
+            routines.push(("avx512", nacre_media_spread_avx512));
+        }
+        routines
+    }
+
+    #[test]
+    fn spreads_move_every_line_to_all_places_and_no_other() {
+        #[repr(align(64))]
+        #[derive(Clone)]
+        struct Lines([u8; 2048]);
+        for (name, routine) in spreads() {
+            for (places, lines) in (1..=5).flat_map(|n| (0..12).map(move |lines| (n, lines))) {
+                let len = lines * 64;
+                let source = pattern(len + 5);
+                let mut targets = vec![Lines([0xee; 2048]); places];
+                let to: Vec<*mut u8> = targets
+                    .iter_mut()
+                    .map(|lines| lines.0[64..].as_mut_ptr())
+                    .collect();
+                // SAFETY: all ranges lie inside their buffers, the targets are aligned to lines.
+                let status = unsafe { routine(to.as_ptr(), source[5..].as_ptr(), len, places) };
+                super::super::order_stores();
+                assert_eq!(status, 0);
+                for target in &targets {
+                    assert_eq!(target.0[64..64 + len], source[5..], "{name}: {lines} lines");
+                    let mut others = target.0[..64].iter().chain(&target.0[64 + len..]);
+                    assert!(others.all(|&byte| byte == 0xee), "{name} strays");
+                }
             }
         }
     }
