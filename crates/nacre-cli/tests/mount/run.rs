@@ -291,6 +291,16 @@ fn a_killed_supervisor_leaves_no_mount_behind() {
 }
 
 #[test]
+fn a_mount_of_a_run_that_was_killed_with_its_server_is_cleared() {
+    let Some(below) = Below::new() else { return };
+    let killed = "kill -STOP $PPID; pkill -9 -P $PPID nacre; kill -9 $PPID";
+    below.run(&[], &format!("$D/static w $D/mount/f one; {killed}"));
+    assert!(below.stage.is_mounted(), "dead");
+    below.gives("$D/static r $D/mount/f; cat mount/f", "one\none\n");
+    below.nothing_is_left();
+}
+
+#[test]
 fn a_killed_server_is_replaced_when_it_is_needed() {
     let Some(below) = Below::new() else { return };
     let script = "$D/static w $D/mount/f one; pkill -9 -P $PPID nacre

@@ -158,6 +158,8 @@ impl MountPlace {
     /// `None` if a mount would hide something.
     fn new(mount: &Mount, uuid: Uuid) -> Option<MountPlace> {
         let real = without_links(&mount.folder)?;
+        // Of a run that was killed with its server.
+        clear_dead(&real);
         let free = || is_vacant(&real) || can_be_made(&real) || mount.by_kernel().is_some();
         let others = may_be_of_others(&real) == Ok(true);
         let possible = !mounts::is_outer(&mount.folder) && !others && free();
@@ -175,6 +177,7 @@ impl MountPlace {
     fn mount(&mut self, choice: Choice) {
         let same = uuid_at(&self.mount.pool) == Some(self.uuid);
         if same && self.mount.by_kernel().is_none() {
+            clear_dead(&self.real);
             self.is_made |= DirBuilder::new().mode(0o755).create(&self.real).is_ok();
             self.server = self.start(choice);
             if self.is_made && self.server.is_none() {
@@ -240,11 +243,16 @@ fn follow(mut child: Child, mut output: ChildStdout, folder: &Path, to: &Sender<
         let _nobody_waits = to.send(said);
     }
     let _gone = child.wait();
+    clear_dead(folder);
+    let _nobody_waits = to.send(Said::Ended);
+}
+
+/// Takes a mount away whose server died.
+fn clear_dead(folder: &Path) {
     let is_left = mounted_at(folder).is_ok_and(|pool| pool.is_some());
     if is_left && state(folder) == MountState::Dead {
         let _somebody_else_did = unmount(folder, true);
     }
-    let _nobody_waits = to.send(Said::Ended);
 }
 
 /// The pool that has this name by now (D88).
