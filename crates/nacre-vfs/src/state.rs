@@ -184,8 +184,9 @@ impl Vfs {
     #[inline(always)]
     pub(crate) fn snapshot(&self, fd: i32) -> Option<FdSnapshot<'_>> {
         let id = self.table.low_file(fd)?;
-        let mount = self.mount(id.pool);
-        let ofd = mount.fs.description_at(id.ofd.index)?;
+        // Looked up once: each look asks whether the pool is attached.
+        let fs: &Fs = &self.mount(id.pool).fs;
+        let ofd = fs.description_at(id.ofd.index)?;
         let node = InodeRef {
             ino: ofd.ino(),
             generation: ofd.ino_generation(),
@@ -196,7 +197,7 @@ impl Vfs {
             return None;
         }
         Some(FdSnapshot {
-            fs: &mount.fs,
+            fs,
             ofd,
             node,
             flags,
