@@ -60,15 +60,16 @@ with_a_database() {
 import sqlite3
 db = sqlite3.connect("my.db")
 db.execute("PRAGMA journal_mode=DELETE")
-db.execute("CREATE TABLE t (a, b)")
+db.execute("CREATE TABLE t (a PRIMARY KEY, b)")
 open("ready", "w")
 import os
 n = 0
 while not os.path.exists("stop"):
-    n += 1
+    # However long the snapshots take, the pool is not filled.
+    n = n % 1000 + 1
     with db:
-        db.execute("INSERT INTO t VALUES (?, ?)", (n, "x" * 700))
-        db.execute("INSERT INTO t VALUES (?, ?)", (-n, "y" * 700))
+        db.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", (n, "x" * 700))
+        db.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", (-n, "y" * 700))
 END
     ' &
     local writer=$! number
