@@ -148,6 +148,8 @@ fi
 # Runs that were killed left folders, which nobody holds.
 for left in /dev/shm/nacre-test-*/held; do
     left=${left%/held}
+    # Others may make such names, too.
+    [[ -O $left && ! -L $left ]] || continue
     ! flock -n "$left/held" true 2>/dev/null || rm -rf "$left" "$DISK_FOLDER/${left##*/}"
 done
 mkdir -p "$BASE/bin"

@@ -148,14 +148,14 @@ impl Copies {
         if sealed.is_some() {
             return sealed;
         }
-        if seal.is_some() && self.agree() {
+        if self.agree() {
+            if seal.is_none() {
+                return Some(first.into());
+            }
             let taken = rules.taken(self);
             let evidence = taken.map(|_| Evidence::Asked);
             scrubbed.found.push(self.lost(evidence));
             return taken.map(|_| first.into());
-        }
-        if self.agree() {
-            return Some(first.into());
         }
         let mut whole = Vec::with_capacity(first.len());
         for at in self.units() {

@@ -2,10 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 const PREFIX: &str = "nacre-tests-";
@@ -49,10 +51,13 @@ fn sweep(base: &Path, age: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// Anybody may make such a name where all may make names: what was opened is asked.
 fn remove_if_left(folder: &Path, age: Duration) -> io::Result<()> {
-    let made = fs::symlink_metadata(folder)?.modified()?;
-    if made.elapsed().is_ok_and(|since| since >= age) {
-        let left = File::open(folder)?;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let left = File::from(open(folder, flags, Mode::empty())?);
+    let found = left.metadata()?;
+    let is_old = found.modified()?.elapsed().is_ok_and(|since| since >= age);
+    if is_old && found.uid() == geteuid().as_raw() {
         flock(&left, FlockOperation::NonBlockingLockExclusive)?;
         fs::remove_dir_all(folder)?;
     }
@@ -63,9 +68,12 @@ fn remove_if_left(folder: &Path, age: Duration) -> io::Result<()> {
 mod tests {
     use std::fs;
     use std::mem::forget;
+    use std::os::unix::fs::symlink;
     use std::time::Duration;
 
-    use super::{Scratch, YOUNG, sweep};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::{PREFIX, Scratch, YOUNG, sweep};
 
     #[test]
     fn what_nobody_holds_goes_unless_it_is_new() {
@@ -79,11 +87,16 @@ mod tests {
         forget(folder);
         drop(gone);
         fs::create_dir(base.path().join("other")).unwrap();
+        // Whoever opened it would wait for a writer.
+        let pipe = base.path().join(format!("{PREFIX}pipe"));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let link = base.path().join(format!("{PREFIX}link"));
+        symlink("other", &link).unwrap();
         fs::write(left.join("file"), "").unwrap();
         sweep(base.path(), YOUNG).unwrap();
         assert!(left.exists(), "it is new");
         sweep(base.path(), Duration::ZERO).unwrap();
         assert!(!left.exists() && held.path().exists());
-        assert!(base.path().join("other").exists());
+        assert!(base.path().join("other").exists() && pipe.exists() && link.is_symlink());
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed, News, Pace};
-use nacre_types::{UNIT_SIZE, VolumeOffset, site};
+use nacre_types::{UNIT_SIZE, Uuid, VolumeOffset, site};
 
 use crate::cache::{Cache, CacheInfo};
 use crate::disk::DeviceDisk;
@@ -76,6 +76,13 @@ fn forget_home(image: &Image) -> At {
         false => home.load(SeqCst),
     };
     At { number, place }
+}
+
+/// Before anything is written. Answers which record is the first that may have to go home.
+fn begin(cache: &Cache, image: &Image, pool: Uuid) -> Result<At, JournalError> {
+    let home = forget_home(image);
+    cache.check_label(pool)?;
+    Ok(home)
 }
 
 /// Records before this one went home, and no write failed since.
@@ -434,10 +441,10 @@ impl Volume {
         let Some((cache, image)) = self.cached() else {
             return Ok(0);
         };
-        let home = forget_home(image);
-        let checked = cache.check_label(self.uuid());
-        match checked.and_then(|()| write_ahead(cache, image, &news.homes())) {
-            Ok(bytes) => {
+        let written = begin(cache, image, self.uuid())
+            .and_then(|home| Ok((home, write_ahead(cache, image, &news.homes())?)));
+        match written {
+            Ok((home, bytes)) => {
                 now_home(image, home);
                 image.went_ahead(&news);
                 Ok(bytes)
@@ -457,12 +464,12 @@ impl Volume {
             return Ok(());
         };
         let journaled = &mut version.journaled;
-        let home = forget_home(image);
-        let checked = cache.check_label(self.uuid());
-        let first = checked.and_then(|()| write_home(cache, image, &version.first));
-        let written = first.and_then(|()| match journaled.homes().is_empty() {
-            true => Ok(home),
-            false => self.append((cache, image), journaled, home),
+        let written = begin(cache, image, self.uuid()).and_then(|home| {
+            write_home(cache, image, &version.first)?;
+            match journaled.homes().is_empty() {
+                true => Ok(home),
+                false => self.append((cache, image), journaled, home),
+            }
         });
         if let Ok(home) = written {
             now_home(image, home);
@@ -538,10 +545,8 @@ impl Volume {
         let Some((cache, image)) = self.cached() else {
             return Ok(());
         };
-        let home = forget_home(image);
-        let checked = cache.check_label(self.uuid());
-        let resumed = checked.and_then(|()| self.resume(cache, image, home));
-        let done = resumed.and_then(|mut journal| {
+        let done = begin(cache, image, self.uuid()).and_then(|home| {
+            let mut journal = self.resume(cache, image, home)?;
             bring_home(&mut journal, image)?;
             now_home(image, journal.position().home);
             Ok(())

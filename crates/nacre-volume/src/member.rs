@@ -242,9 +242,13 @@ struct Search<'a> {
 }
 
 impl VolumeError {
-    /// Whether a device is not there, or not what it was.
+    /// Whether a device is not there, not what it was, or no device of its pool any more.
     pub(crate) fn is_loss(&self) -> bool {
-        is_damage(self) || matches!(self, Self::Media(MediaError::NotFound(_)))
+        let is_away = matches!(
+            self,
+            Self::Media(MediaError::NotFound(_)) | Self::NotAMember { .. }
+        );
+        is_away || is_damage(self)
     }
 }
 

@@ -30,11 +30,8 @@ impl Volume {
         owner: Option<Owner>,
         access: Access,
     ) -> Result<Self, VolumeError> {
-        let is_gone = |error: &VolumeError| {
-            error.is_loss() || matches!(error, VolumeError::NotAMember { .. })
-        };
         let lost = match Self::open(member, access) {
-            Err(error) if is_gone(&error) => error,
+            Err(error) if error.is_loss() => error,
             other => return other,
         };
         let Some(owner) = owner else {
@@ -43,7 +40,7 @@ impl Volume {
         for copy in copies {
             let found = Members::find_from(copy, access, trust_of(owner));
             match found.and_then(|found| Self::of_members(&found, access)) {
-                Err(error) if is_gone(&error) => {}
+                Err(error) if error.is_loss() => {}
                 other => return other,
             }
         }
