@@ -3,6 +3,7 @@
 mod add;
 mod copies;
 mod list;
+mod own;
 mod rebalance;
 mod rebuild;
 mod remove;

@@ -1,5 +1,7 @@
 //! `nacre device rebuild`.
 
+use super::own;
+use super::remove::Report;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use crate::{output, size};
@@ -29,7 +31,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Rebuilt {
+pub struct Rebuilt {
     /// Copies that are whole now and were not.
     rebuilt: usize,
     /// Bytes that were looked at.
@@ -38,10 +40,40 @@ struct Rebuilt {
     degraded: usize,
     /// Devices for which others have come: they are no devices of the pool any more.
     removed: Vec<PathBuf>,
+    /// What became of the disk for which another one has come, where each holds a part alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaves: Option<Report>,
+}
+
+impl Rebuilt {
+    /// With a disk that leaves, or has left.
+    pub fn and_left(mut self, report: Report) -> Self {
+        if report.removed {
+            self.removed.push(report.device.clone());
+        }
+        self.leaves = Some(report);
+        self
+    }
+
+    /// Reports, and tells whether all is done.
+    pub fn tell(&self, json: bool) -> Result<ExitCode> {
+        match json {
+            true => output::json(self)?,
+            false => output::write(describe(self).as_bytes())?,
+        }
+        let leaves = self.leaves.as_ref().is_some_and(|report| !report.removed);
+        Ok(ExitCode::from(u8::from(self.degraded > 0 || leaves)))
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
+    if own::is_own(pool.fs.store().volume()) {
+        let back = bring_back(pool.fs.store().volume());
+        pool.detach()?;
+        back?;
+        return own::go_on(&arguments.pool, arguments.json);
+    }
     let done = bring_back(pool.fs.store().volume())
         .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
@@ -67,12 +99,17 @@ fn bring_back(volume: &Volume) -> Result<()> {
 fn not_back(volume: &Volume) -> &'static str {
     match volume.common_units() {
         0 => "is not there, or not what it was; see nacre device replace",
-        _ => "is not there, or lacks what it alone should have: its contents are lost",
+        _ => "is not there, or lacks what it alone should have; see nacre device replace",
     }
 }
 
 /// Rebuilds what is to be rebuilt, and reports.
 pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
+    rebuilt(pool, store)?.tell(json)
+}
+
+/// Rebuilds what is to be rebuilt.
+pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
     let volume = store.volume();
     if !volume.has_copies() {
         let path = pool.display();
@@ -92,17 +129,13 @@ pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
     let removed = volume.let_replaced_go()?;
     let copies = volume.copies()?;
     let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
-    let report = Rebuilt {
+    Ok(Rebuilt {
         rebuilt,
         bytes,
         degraded: degraded.count(),
         removed,
-    };
-    match json {
-        true => output::json(&report)?,
-        false => output::write(describe(&report).as_bytes())?,
-    }
-    Ok(ExitCode::from(u8::from(report.degraded > 0)))
+        leaves: None,
+    })
 }
 
 fn describe(report: &Rebuilt) -> String {
@@ -115,6 +148,9 @@ fn describe(report: &Rebuilt) -> String {
         report.rebuilt,
         size::human(report.bytes)
     );
+    if let Some(leaves) = &report.leaves {
+        return text + &super::remove::describe(leaves);
+    }
     for path in &report.removed {
         let _ = writeln!(text, "{}: removed", path.display());
     }

@@ -1,5 +1,6 @@
 //! `nacre device remove`.
 
+use super::own;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result, store_failure};
 use crate::users::{take_alone, users};
@@ -19,6 +20,8 @@ use std::process::ExitCode;
 /// Programs go on meanwhile. What they have mapped or in use, what clones and snapshots share, and
 /// what the pool keeps for itself moves when nobody uses the pool: then call it again. Killed, it
 /// goes on where it was. Of a pool with copies it takes one copy, and needs the pool for itself.
+/// Where disks hold metadata together and the rest each alone, what a lost one alone held stays
+/// lost.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool
@@ -36,18 +39,25 @@ pub struct Arguments {
 }
 
 #[derive(Serialize, Default)]
-struct Report {
-    device: PathBuf,
+pub struct Report {
+    pub device: PathBuf,
     /// Whether it is no device of the pool any more.
-    removed: bool,
-    moved_bytes: u64,
+    pub removed: bool,
+    pub moved_bytes: u64,
     /// Bytes of contents that are still there.
-    left_content_bytes: u64,
+    pub left_content_bytes: u64,
     /// Bytes of what the pool keeps for itself that are still there.
-    left_metadata_bytes: u64,
+    pub left_metadata_bytes: u64,
     /// Files that are mapped, or were in use each time.
-    files_in_use: u64,
-    used_by: Vec<u32>,
+    pub files_in_use: u64,
+    pub used_by: Vec<u32>,
+    /// Bytes of contents that could not be read: they are lost.
+    #[serde(skip_serializing_if = "is_none")]
+    pub lost_content_bytes: u64,
+}
+
+fn is_none(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -55,8 +65,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Some(device) = arguments.device.as_ref().filter(|_| !arguments.cancel) else {
         return cancel(pool);
     };
-    let has_copies = Volume::open(pool, Access::ReadOnly)?.has_copies();
+    let volume = Volume::open(pool, Access::ReadOnly)?;
+    let (is_own, has_copies) = (own::is_own(&volume), volume.has_copies());
+    drop(volume);
     let report = match has_copies {
+        true if is_own => own::remove(pool, device)?,
         true => remove_copy(pool, device)?,
         false => remove(pool, device)?,
     };
@@ -126,8 +139,17 @@ fn drain_attached(pool: &Path, (device, number): (&Path, usize), store: &Store) 
         refuse_without_room(&info.path, store, &units)?;
         Volume::begin_leaving(pool, device)?;
     }
+    drained(pool, (&info.path, &units), store)
+}
+
+/// Moves contents off the units of a device while others use the pool.
+pub fn drained(
+    pool: &Path,
+    (device, units): (&Path, &Range<u64>),
+    store: &Store,
+) -> Result<Report> {
     let mut bar: Option<ProgressBar> = None;
-    let drained = store.drain_device(&units, &mut |progress| {
+    let drained = store.drain_device(units, &mut |progress| {
         let bar = bar.get_or_insert_with(|| output::bar(progress.total, "moving", true));
         bar.set_position(progress.done);
         ControlFlow::Continue(())
@@ -137,19 +159,19 @@ fn drain_attached(pool: &Path, (device, number): (&Path, usize), store: &Store) 
     }
     let drained = drained.map_err(|error| store_failure(pool, error))?;
     refuse_full(pool, &drained)?;
-    let LeftThere { contents, metadata } = store.left_on(&units);
+    let LeftThere { contents, metadata } = store.left_on(units);
     Ok(Report {
-        device: info.path,
+        device: device.to_owned(),
         removed: false,
         moved_bytes: drained.moved,
         left_content_bytes: contents,
         left_metadata_bytes: metadata,
         files_in_use: drained.in_use,
-        used_by: Vec::new(),
+        ..Report::default()
     })
 }
 
-fn refuse_without_room(device: &Path, store: &Store, units: &Range<u64>) -> Result<()> {
+pub fn refuse_without_room(device: &Path, store: &Store, units: &Range<u64>) -> Result<()> {
     let (used, free) = store.room_to_leave(units);
     let needed = used + store.blocks_to_leave(units);
     if needed <= free {
@@ -183,35 +205,17 @@ fn no_room(pool: &Path) -> Failure {
 
 /// Alone: moves all the rest, and takes the device out.
 fn finish(pool: &Path, report: &mut Report) -> Result<()> {
-    let failed = |error| match error {
-        StoreError::NoSpace => no_room(pool),
-        error => store_failure(pool, error),
-    };
     let volume = Volume::open(pool, Access::ReadWrite)?;
     if volume.leaving().is_none() {
         // Somebody has called it off.
         return Ok(());
     }
     let stays = volume.devices().into_iter().find(|it| !it.is_leaving);
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        parallel: true,
-        ..AttachOptions::default()
+    let Some(store) = attach_alone(pool, volume, report)? else {
+        return Ok(());
     };
-    let store = match Store::attach(volume, &options) {
-        Err(StoreError::InUse) => {
-            report.used_by = users(&Volume::open(pool, Access::ReadOnly)?);
-            return Ok(());
-        }
-        store => store.map_err(failed)?,
-    };
-    if !store.is_writable() {
-        let pool = pool.display();
-        return Err(Failure::Refused(format!(
-            "{pool}: is damaged; nacre check --repair {pool} first"
-        )));
-    }
-    let (moved, left) = store.remove_device(pool).map_err(failed)?;
+    let done = store.remove_device(pool);
+    let (moved, left) = done.map_err(|error| not_left(pool, error))?;
     report.moved_bytes += moved;
     (report.left_content_bytes, report.left_metadata_bytes) = (left.contents, left.metadata);
     report.removed = left.is_nothing();
@@ -226,10 +230,49 @@ fn finish(pool: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn describe(report: &Report) -> String {
+pub fn not_left(pool: &Path, error: StoreError) -> Failure {
+    match error {
+        StoreError::NoSpace => no_room(pool),
+        error => store_failure(pool, error),
+    }
+}
+
+/// Nobody else uses the pool. `None`: somebody does, which the report tells.
+pub fn attach_alone(pool: &Path, volume: Volume, report: &mut Report) -> Result<Option<Store>> {
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        parallel: true,
+        ..AttachOptions::default()
+    };
+    let store = match Store::attach(volume, &options) {
+        Err(StoreError::InUse) => {
+            report.used_by = users(&Volume::open(pool, Access::ReadOnly)?);
+            return Ok(None);
+        }
+        store => store.map_err(|error| not_left(pool, error))?,
+    };
+    match store.is_writable() {
+        true => Ok(Some(store)),
+        false => {
+            let pool = pool.display();
+            Err(Failure::Refused(format!(
+                "{pool}: is damaged; nacre check --repair {pool} first"
+            )))
+        }
+    }
+}
+
+pub fn describe(report: &Report) -> String {
     let (device, moved) = (report.device.display(), size::human(report.moved_bytes));
     if report.removed {
-        return format!("{device}: removed; moved {moved}\n");
+        let lost = match report.lost_content_bytes {
+            0 => String::new(),
+            lost => format!(
+                "; {} could not be read and are lost (nacre check names them)",
+                size::human(lost)
+            ),
+        };
+        return format!("{device}: removed; moved {moved}{lost}\n");
     }
     let mut text = format!("{device}: leaving; moved {moved}\n");
     let contents = size::human(report.left_content_bytes);
