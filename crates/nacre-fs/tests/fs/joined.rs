@@ -11,7 +11,9 @@ use nacre_testkit::pool::{assert_sound, assert_sound_without_leaks};
 use nacre_types::{ObjectId, Uuid};
 use nacre_volume::{LegState, Volume, VolumeError};
 
-use crate::kept::{Pool, close, fill, filled, find, get, go_on, len_of, pattern, set, told, unreadable};
+use crate::kept::{
+    Pool, close, fill, filled, find, get, go_on, len_of, pattern, set, told, unreadable,
+};
 use crate::pools::{file, read, root, write};
 
 const MIB: u64 = 1 << 20;

@@ -332,18 +332,20 @@ impl Store {
         if self.volume().common_units() == 0 {
             return;
         }
-        let closed = self.leaving_units();
-        let closing = self.volume().closing_units();
-        let is_new = |units: &&Range<u64>| units.start < closed.start || closed.end < units.end;
-        if self.is_writable() && closing.iter().any(|units| is_new(&units)) {
-            closing
-                .into_iter()
-                .for_each(|units| self.close_device(units));
-        }
+        let closing = self.volume().closing_units().into_iter();
+        let open = closing.filter(|units| self.is_writable() && !self.is_closed(units));
+        open.for_each(|units| self.close_device(units));
         for units in self.volume().lost_units() {
             let len = (units.end - units.start) * UNIT_SIZE;
             self.volume().drop_range(UnitNo(units.start).offset(), len);
         }
+    }
+
+    /// Whether nobody gets any of these units, nor will once they are free.
+    fn is_closed(&self, units: &Range<u64>) -> bool {
+        let closed = self.leaving_units();
+        let stays = closed.start <= units.start && units.end <= closed.end;
+        stays && self.allocator().count_free_among(units.clone()) == 0
     }
 
     /// How often somebody should call [`Store::commit_now`].
