@@ -227,6 +227,8 @@ beside_programs() {
     refuses "to begin" "in use" nacre device replace "$a" "$b" "$c"
     [[ ! -e $c ]] || fail "a file was made for it"
     end_database
+    all_rows "$a"
+    nacre run -q --pool "$a" -- sh -c 'rm /nacre/db*'
     # It begins, and is killed before contents have moved.
     for ((looks = 0; looks < 50; looks++)); do
         timeout -s KILL "0.$((10 + looks))" "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 || true

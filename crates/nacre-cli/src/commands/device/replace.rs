@@ -6,7 +6,7 @@ use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use clap::Args;
 use nacre_types::Uuid;
-use nacre_volume::{Access, CopyInfo, Volume};
+use nacre_volume::{Access, CopyInfo, LegState, Volume};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -85,6 +85,8 @@ fn begin_as(
             arguments.new.display()
         ))),
         (Some(old), _) => replace(old.uuid),
+        // The old one was lost and went at once.
+        (None, Some(new)) if new.state == LegState::Rebuilding => Ok(()),
         // A crash may have left its label.
         (None, Some(_)) if forget(arguments)? => Ok(()),
         (None, _) => Err(Failure::Refused(format!(
