@@ -18,10 +18,9 @@ use crate::error::VolumeError;
 use crate::layout::{
     BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES, PARTS,
     PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
-    RawGranularity, RawLabel, VERSION, data_len, second_copy,
+    RawGranularity, RawLabel, VERSION, data_len, most_places, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
-use crate::seats::most_places;
 use crate::stay::{OnDevice, Stay};
 
 /// One device in a pool's table, as a label tells it.

@@ -47,7 +47,7 @@ pub(crate) const PARTS_LEAVE: u64 = 128;
 pub(crate) const KNOWN: u64 =
     JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE;
 /// The most devices of a pool with copies, one of them on its way in.
-pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
+const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
 /// A block that becomes one of metadata changes as a whole.
@@ -204,6 +204,14 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };
+
+/// How many places of the table copies have, where devices hold so much together, or all (0).
+pub(crate) const fn most_places(common: u64) -> usize {
+    match common {
+        0 => MAX_COPIES,
+        _ => MAX_DEVICES,
+    }
+}
 
 /// Bytes of data on a device of `size` bytes, `None` if it is too small for any.
 pub(crate) fn data_len(size: u64) -> Option<u64> {

@@ -6,7 +6,7 @@ use nacre_media::{LegState, MOST_LEGS};
 use nacre_types::Uuid;
 
 use crate::label::{LabelDevice, LabelInfo};
-use crate::layout::{MAX_COPIES, MAX_DEVICES};
+use crate::layout::most_places;
 use crate::stay::Stay;
 
 /// What a copy comes for.
@@ -18,14 +18,6 @@ pub(crate) enum Comes {
     For(Uuid),
     /// It is one more.
     Further,
-}
-
-/// How many places there are, where devices hold so much together, or all (0).
-pub(crate) const fn most_places(common: u64) -> usize {
-    match common {
-        0 => MAX_COPIES,
-        _ => MAX_DEVICES,
-    }
 }
 
 impl LabelInfo {

@@ -1,8 +1,8 @@
 //! `nacre device add`.
 
+use super::named::is_at;
 use super::own;
-use super::rebuild::rebuild;
-use super::replace::is_at;
+use super::rebuilt::rebuild;
 use crate::attached::Attached;
 use crate::commands::grow;
 use crate::failure::{Failure, Result};

@@ -1,9 +1,9 @@
-//! Pools whose disks hold a part together and the rest each alone: they come and go when nobody uses
-//! the pool (D95).
+//! Pools whose disks hold a part together and the rest each alone: they come and go when nobody
+//! uses the pool (D95).
 
-use super::rebuild::{Rebuilt, rebuilt};
-use super::remove::{self, Report, attach_alone, drained, refuse_without_room};
-use super::replace::{find, is_at};
+use super::leaving::{Report, attach_alone, drained, not_left, refuse_without_room};
+use super::named::{find, is_at};
+use super::rebuilt::{Rebuilt, rebuilt};
 use crate::attached::Attached;
 use crate::commands::grow::Added;
 use crate::failure::{Failure, Result};
@@ -104,7 +104,7 @@ fn finish(pool: &Path, leaver: &Leaver, report: &mut Report) -> Result<()> {
         return Ok(());
     };
     let done = store.remove_own(pool, (leaver.disk, &leaver.units));
-    let (moved, left) = done.map_err(|error| remove::not_left(pool, error))?;
+    let (moved, left) = done.map_err(|error| not_left(pool, error))?;
     report.moved_bytes += moved;
     report.lost_content_bytes = left.contents;
     (report.left_content_bytes, report.left_metadata_bytes) = (0, 0);

@@ -1,13 +1,14 @@
 //! `nacre device replace`.
 
+use super::named::{find, is_at};
 use super::own;
-use super::rebuild::rebuild;
+use super::rebuilt::rebuild;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use clap::Args;
 use nacre_types::Uuid;
 use nacre_volume::{Access, CopyInfo, LegState, Volume};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Take a new device into a pool with copies for another one, and rebuild it
@@ -99,17 +100,4 @@ fn begin_as(
 
 fn forget(arguments: &Arguments) -> Result<bool> {
     Ok(Volume::forget_removed(&arguments.pool, &arguments.old)?.is_some())
-}
-
-/// The device that somebody names.
-pub fn find<'c>(copies: &'c [CopyInfo], named: &Path) -> Option<&'c CopyInfo> {
-    let number = named.to_str().and_then(|text| text.parse::<usize>().ok());
-    let mut copies = copies.iter();
-    copies.find(|copy| is_at(copy, named) || Some(copy.index) == number)
-}
-
-/// Whether a copy is at a path.
-pub fn is_at(copy: &CopyInfo, named: &Path) -> bool {
-    let absolute = std::path::absolute(named);
-    copy.path == named || absolute.is_ok_and(|absolute| copy.path == absolute)
 }
