@@ -186,15 +186,18 @@ lost_is_replaced() { # old
     is_whole "$c"
 }
 
-# killed_until_done DEVICE WORDS...: nacre with these words is killed a dozen times, then it ends
+# killed_until_done DEVICE WORDS...: nacre with these words is killed a dozen times, each second time
+# with the power; then it ends
 killed_until_done() {
-    local by=$1 tries=0 pid
+    local by=$1 tries=0 pid uuid
+    uuid=$(uuid_of "$by")
     while ((tries++ < 12)); do
         "$NACRE" "${@:2}" >/dev/null 2>&1 &
         pid=$!
         sleep "0.$((10 + tries * 37 % 60))"
         kill -9 $pid 2>/dev/null || true
         wait $pid 2>/dev/null || true
+        ((tries % 2)) || lose_memory "$uuid"
     done
     "$NACRE" "${@:2}" >"$SCRATCH/said" 2>&1 || is_over || fail "$* $(cat "$SCRATCH/said")"
 }

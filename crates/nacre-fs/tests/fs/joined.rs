@@ -261,6 +261,25 @@ fn disks_come_and_leave_and_snapshots_keep_what_they_have() {
     assert!(matches!(last, Err(VolumeError::Copies { .. })));
 }
 
+#[test]
+fn what_is_free_on_a_third_disk_is_no_wrong_header() {
+    let pool = Pool::new();
+    close(filled(&pool).0);
+    fs::write(pool.0.file("c"), vec![0x5a; 64 << 20]).unwrap();
+    let new = (&*pool.0.file("c"), None, true);
+    Volume::join_disk(&pool.0.file("a"), new, None).unwrap();
+    let fs = pool.open("a");
+    rebuild(&fs);
+    close(fs);
+    for name in ["b", "c"] {
+        let fs = pool.open(name);
+        let wrong = fs.store().volume().repaired_first();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        is_there_but(&fs, &Lost::new());
+        close(fs);
+    }
+}
+
 /// The bytes of both copies of a label.
 fn labels(path: &Path) -> [(u64, Vec<u8>); 2] {
     let bytes = fs::read(path).unwrap();

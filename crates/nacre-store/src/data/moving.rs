@@ -227,14 +227,16 @@ impl Store {
 }
 
 impl File<'_> {
-    /// The first pages of a run that only this object owns and that lie in front, each in one unit.
+    /// The first pages of a run that only this object owns and that lie in front, each in one unit
+    /// that is not lost.
     fn movable(&self, run: PageRun) -> Option<PageRun> {
         let alloc = self.store.allocator();
         let parts = PartsMap::of_parts(self.store, self.id, self.onode);
         let is_own = |step: &u64| {
             let entry = run.entry.advance(*step);
             let has_one_unit = parts.entry(run.page + step).is_ok_and(MapWord::is_hole);
-            has_one_unit && (!entry.may_be_shared() || !alloc.must_be_left(entry.unit()))
+            let is_sole = !entry.may_be_shared() || !alloc.must_be_left(entry.unit());
+            has_one_unit && is_sole && !alloc.is_lost(entry.unit())
         };
         let steps = if run.entry.is_written() { run.count } else { 0 };
         let first = (0..steps).find(is_own)?;
