@@ -195,6 +195,23 @@ fn make_empty(table: &LabelInfo, part: &Part) -> Result<(), VolumeError> {
     })
 }
 
+/// The disk for which another one has come stays, and that one is one more. Answers where it is.
+pub(crate) fn end_replacing(found: &Members) -> Result<Option<PathBuf>, VolumeError> {
+    let mut next = found.table.clone();
+    let mut entries = next.devices.iter_mut();
+    let old = entries.find_map(|entry| entry.replaces.take());
+    let old = found
+        .table
+        .copies()
+        .find(|(_, entry)| Some(entry.uuid) == old);
+    let Some((_, entry)) = old else {
+        return Ok(None);
+    };
+    next.sequence += 1;
+    write_all(found, &next)?;
+    Ok(Some(entry.path.clone()))
+}
+
 /// Writes the labels of a table to all disks that are part of it; the first one decides.
 fn write_all(found: &Members, next: &LabelInfo) -> Result<(), VolumeError> {
     for member in &found.members {

@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 
 use crate::create::{Shared, write_labels};
 use crate::error::{HOLDS_A_PART, VolumeError};
+use crate::join::end_replacing;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::lock::lock_device;
 use crate::member::{Member, Members};
@@ -95,6 +96,9 @@ impl Volume {
     /// was.
     pub fn end_leaving(member: &Path) -> Result<Option<PathBuf>, VolumeError> {
         let found = Members::find(&[member], Access::ReadWrite)?;
+        if found.table.common > 0 {
+            return end_replacing(&found);
+        }
         let leaves = |entry: &LabelDevice| entry.stay == Stay::Leaves;
         let Some(index) = found.table.devices.iter().position(leaves) else {
             return Ok(None);

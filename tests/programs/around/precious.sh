@@ -259,6 +259,7 @@ more_come_and_leave() {
     refuses "stripes" "leave --stripe out" nacre device add --stripe 4K "$a" "$folder/e"
     refuses "itself" "is a device of this pool" nacre device replace "$a" "$b" "$c"
     is_whole "$c"
+    refuses "nothing to call off" "no device is leaving" nacre device remove --cancel "$b"
     local one by=$c
     for one in "$a" "$b"; do
         killed_until_done "$by" device remove "$by" "$one"

@@ -74,7 +74,7 @@ fn go_on_by(pool: &Pool, names: &[&str], lost: &Lost) {
         // A pool with holes remembers what is free.
         assert!(round == 0 || !fs.store().report().rebuilt);
         is_there_but(&fs, lost);
-        let node = file(&fs, fs.root(), &format!("new{round}"));
+        let node = file(&fs, fs.root(), &format!("new{round} {}", names.len()));
         let bytes = pattern(round + 70, 5 * MIB);
         write(&fs, node, 0, &bytes);
         fs.store().commit_now().unwrap();
@@ -259,6 +259,32 @@ fn disks_come_and_leave_and_snapshots_keep_what_they_have() {
     }
     let last = Volume::let_disk_leave(&pool.0.file("c"), uuid_of(&pool, "c", "c"));
     assert!(matches!(last, Err(VolumeError::Copies { .. })));
+}
+
+#[test]
+fn a_replacement_that_is_called_off_leaves_a_disk_more() {
+    let pool = Pool::new();
+    close(filled(&pool).0);
+    let stays = |by| Volume::end_leaving(&pool.0.file(by)).unwrap();
+    assert_eq!(stays("a"), None);
+    join(&pool, "a", "c", Some("b")).unwrap();
+    let fs = pool.open("a");
+    rebuild(&fs);
+    let (_, units) = fs.store().volume().replaced().unwrap();
+    let drained = fs
+        .store()
+        .drain_device(&units, &mut |_| ControlFlow::Continue(()));
+    assert!(drained.unwrap().moved > MIB);
+    let closed = fs.store().statfs().free_alone;
+    close(fs);
+    assert_eq!(stays("c"), Some(pool.0.file("b")));
+    let fs = pool.open("a");
+    assert!(fs.store().volume().replaced().is_none());
+    assert!(fs.store().statfs().free_alone > closed + 1000);
+    close(fs);
+    go_on_by(&pool, &["b", "c"], &Lost::new());
+    assert_eq!(leave(&pool, "a", "c"), 0);
+    go_on_by(&pool, &["a"], &Lost::new());
 }
 
 #[test]
