@@ -180,7 +180,7 @@ pub(crate) struct RawDevice {
     /// 0, 16 while it leaves, 17 once it is gone.
     pub state: u8,
     /// With copies: 1 if a copy has left this place, which stays as long as the pool is in use, and
-    /// until another one gets it (D81); else 0.
+    /// until another one gets it (D81), or for good where each holds a part alone (D95); else 0.
     pub vacant: u8,
     /// With copies: 1 and the place of the copy that goes once this one is current (D81); else 0.
     pub replaces: u8,
