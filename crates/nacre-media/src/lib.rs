@@ -49,6 +49,7 @@ mod observer;
 mod scrub_turn;
 mod shared_file;
 mod shared_mutex;
+mod spare;
 mod store;
 mod sysfs;
 mod together;
@@ -80,6 +81,7 @@ pub use mirror::{
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;
+pub use spare::Spare;
 pub use together::{FileCall, HeldCalls, hold_calls, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};

@@ -16,9 +16,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES,
-    MAX_DEVICES, PARTS, PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE,
-    RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
+    BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES, PARTS,
+    PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
+    RawGranularity, RawLabel, VERSION, data_len, most_places, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{OnDevice, Stay};
@@ -483,7 +483,7 @@ fn decode_replaced(raw: &RawLabel, devices: &mut [LabelDevice]) -> Option<()> {
 /// Whether devices can hold the same.
 fn are_copies(devices: &[LabelDevice], common: u64) -> bool {
     let is_current = |device: &LabelDevice| device.state == Some(LegState::Current);
-    devices.len() <= MAX_COPIES
+    devices.len() <= most_places(common)
         && (common > 0 || devices.iter().all(|device| device.data == devices[0].data))
         && devices.iter().any(is_current)
 }

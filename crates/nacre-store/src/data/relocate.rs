@@ -50,16 +50,22 @@ impl<'s> Relocation<'s> {
 
     fn take(&mut self) -> Result<UnitNo> {
         let goal = self.goal;
-        let unit = self.store.take_space(|alloc| alloc.take_one(goal))?;
-        self.goal = Some(unit.add(1));
-        Ok(unit)
+        let run = self.store.take_space(|alloc| alloc.take(goal, 1))?;
+        self.goal = Some(run.end());
+        Ok(run.start)
     }
 
-    fn copy(&mut self, from: UnitNo, kind: StoreKind) -> Result<(UnitNo, Unfenced)> {
+    /// Copies contents. `None`: they cannot be read.
+    fn copy_contents(&mut self, from: UnitNo) -> Result<Option<(UnitNo, Unfenced)>> {
         let to = self.take()?;
         let mut bytes = [0; UNIT_SIZE as usize];
-        self.store.volume().read(from.offset(), &mut bytes);
-        Ok((to, self.store.volume().write(to.offset(), &bytes, kind)))
+        if self.store.read_contents(from.offset(), &mut bytes).is_err() {
+            self.store.allocator().free(to, 1);
+            return Ok(None);
+        }
+        let at = to.offset();
+        let stored = self.store.volume().write(at, &bytes, StoreKind::Data);
+        Ok(Some((to, stored)))
     }
 
     /// What a page's word says once its unit has moved; `None`: it stays.
@@ -73,20 +79,23 @@ impl<'s> Relocation<'s> {
             return Ok(None);
         }
         let is_shared = !PARTS && entry.may_be_shared();
-        self.left.push(unit);
         if let Some(&known) = self.shared.get(&unit).filter(|_| is_shared)
             && self.store.allocator().share(known, 1)
         {
+            self.left.push(unit);
             return Ok(Some(entry.moved_to(known)));
         }
         let to = match !PARTS && entry.is_unwritten() {
             true => self.take()?,
             false => {
-                let (to, copied) = self.copy(unit, StoreKind::Data)?;
+                let Some((to, copied)) = self.copy_contents(unit)? else {
+                    return Ok(None);
+                };
                 stored.join(copied);
                 to
             }
         };
+        self.left.push(unit);
         if is_shared {
             self.shared.insert(unit, to);
         }
@@ -105,8 +114,11 @@ impl<'s> Relocation<'s> {
 
     /// What leads to a copy of a node.
     fn node(&mut self, from: UnitNo, stored: &mut Unfenced) -> Result<MapWord> {
-        let (to, copied) = self.copy(from, StoreKind::Metadata)?;
-        stored.join(copied);
+        let to = self.store.take_space(|alloc| alloc.take_one(None))?;
+        let volume = self.store.volume();
+        let mut bytes = [0; UNIT_SIZE as usize];
+        volume.read(from.offset(), &mut bytes);
+        stored.join(volume.write(to.offset(), &bytes, StoreKind::Metadata));
         Ok(MapWord::written(to))
     }
 }

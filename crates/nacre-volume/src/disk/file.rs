@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::Arc;
 
-use nacre_cache::{Disk, DiskFailed};
+use nacre_cache::{Buffer, Disk, DiskFailed};
 use nacre_media::{Device, FileCall, lifted, write_back};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
@@ -63,16 +63,15 @@ impl FileDisk {
     }
 
     /// Fills `to` with what the device holds, whatever the kernel remembers of it, where that can
-    /// be told. Both are whole blocks.
-    pub fn read_medium(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+    /// be told, by way of memory that direct I/O takes. Both are whole blocks.
+    pub fn read_medium(&self, at: u64, to: &mut [u8], room: &mut Buffer) -> Result<(), DiskFailed> {
         let Some(fd) = self.through() else {
             return self.read(at, to);
         };
         // Where the fd is not direct.
         self.forget(at, to.len() as u64);
-        let mut room = vec![0; to.len() + BLOCK];
-        let skip = room.as_ptr().align_offset(BLOCK);
-        let place = &mut room[skip..skip + to.len()];
+        room.set_len(to.len());
+        let place = room.bytes_mut();
         match read_all(fd, at, place) {
             // A file system that opens for direct I/O and then refuses it.
             Err(error) if error == failed(Errno::INVAL) => return self.read(at, to),
