@@ -35,9 +35,10 @@ static int only(const int *calls, int count) {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* A process that may open, write and close as well makes files where it has not stored before. */
+/* A process that may open, write and take memory as well makes files where it has not stored before. */
 static void filtered(void) {
-    static const int calls[] = {SYS_openat, SYS_open, SYS_read, SYS_write, SYS_close, SYS_exit, SYS_rt_sigreturn};
+    static const int calls[] = {SYS_openat, SYS_open, SYS_read, SYS_write, SYS_close, SYS_exit, SYS_rt_sigreturn,
+                                SYS_brk, SYS_mmap, SYS_munmap};
     static char bytes[1 << 20];
     pid_t child = fork();
     if (!child) {
