@@ -33,6 +33,7 @@ mod arch;
 mod checked_range;
 mod checked_slice;
 mod compare;
+mod confined;
 mod device;
 mod error;
 pub mod fault;
@@ -46,6 +47,7 @@ mod map;
 mod media;
 mod mirror;
 mod observer;
+mod own_writes;
 mod scrub_turn;
 mod shared_file;
 mod shared_mutex;
@@ -59,11 +61,11 @@ mod user;
 pub mod write_back;
 
 pub use address_range::{AddressRange, RANGE_ALIGNMENT};
-pub use aio::no_asynchronous_calls;
 pub use arch::{crc32c_append, thread_address};
 pub use checked_range::CheckedRange;
 pub use checked_slice::CheckedSlice;
 pub use compare::{Copies, Copy, Evidence, Finding, Judge, Make, Rules, Scrubbed};
+pub use confined::confine;
 pub use device::{Device, DeviceIdentity, Found, Owner, high_fd, lifted};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
@@ -80,6 +82,7 @@ pub use mirror::{
     RebuildProgress, SEALS_AT, Spans, States,
 };
 pub use observer::Observer;
+pub use own_writes::{is_beyond_limit, met_limit, survive_limit, write_at};
 pub use shared_file::SharedMemory;
 pub use spare::Spare;
 pub use together::{FileCall, HeldCalls, hold_calls, together};
