@@ -56,6 +56,7 @@ mod token;
 mod traffic;
 mod user;
 pub mod write_back;
+mod zeros;
 
 pub use address_range::{AddressRange, RANGE_ALIGNMENT};
 pub use aio::no_asynchronous_calls;
@@ -84,3 +85,4 @@ pub use together::{FileCall, HeldCalls, hold_calls, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};
+pub use zeros::Zeros;
