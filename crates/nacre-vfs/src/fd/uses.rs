@@ -37,24 +37,22 @@ impl PoolUses {
     /// Whether there is a chunk for this index.
     #[inline]
     fn has(&self, index: u32) -> bool {
-        let chunk =
-            |chunks: &Box<[OnceLock<Chunk>]>| chunks[index as usize / CHUNK].get().is_some();
-        self.chunks.get().is_some_and(chunk)
+        let chunks = self.chunks.get();
+        let chunk = chunks.and_then(|chunks| chunks[index as usize / CHUNK].get());
+        chunk.is_some()
+    }
+
+    /// The chunks that there are, with their numbers.
+    fn chunks(&self) -> impl Iterator<Item = (usize, &Chunk)> + '_ {
+        let chunks = self.chunks.get().into_iter();
+        let chunks = chunks.flat_map(|chunks| chunks.iter()).enumerate();
+        chunks.filter_map(|(at, chunk)| Some((at, chunk.get()?)))
     }
 
     fn made(&self) -> impl Iterator<Item = (usize, &AtomicU64)> + '_ {
-        let chunks = self
-            .chunks
-            .get()
-            .into_iter()
-            .flat_map(|chunks| chunks.iter())
-            .enumerate()
-            .filter_map(|(at, chunk)| Some((at, chunk.get()?)));
-        chunks.flat_map(|(at, chunk)| {
-            chunk
-                .iter()
-                .enumerate()
-                .map(move |(i, word)| (at * CHUNK + i, word))
+        self.chunks().flat_map(|(at, chunk)| {
+            let words = chunk.iter().enumerate();
+            words.map(move |(i, word)| (at * CHUNK + i, word))
         })
     }
 }
@@ -123,10 +121,16 @@ impl Uses {
     /// Forgets everything; only a fresh child process does so. What is zero is not written: its
     /// page would be copied.
     pub(crate) fn clear(&self) {
-        let words = self.pools.iter().flat_map(PoolUses::made);
-        words
-            .filter(|(_, word)| word.load(Ordering::Relaxed) != 0)
-            .for_each(|(_, word)| word.store(0, Ordering::Relaxed));
+        const TOGETHER: usize = 8;
+        let chunks = self.pools.iter().flat_map(PoolUses::chunks);
+        for words in chunks.flat_map(|(_, chunk)| chunk.chunks(TOGETHER)) {
+            let all = words.iter().map(|word| word.load(Ordering::Relaxed));
+            if all.fold(0, |all, word| all | word) != 0 {
+                words
+                    .iter()
+                    .for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+        }
     }
 
     /// Whether `add` of this description would allocate.
