@@ -77,7 +77,8 @@ mod tests {
         let start = zeros.as_ptr().addr();
         assert_eq!(resident(start, 16 * 4096), 0);
         zeros[5 * 512].store(7, Relaxed);
-        assert_eq!(resident(start, 16 * 4096), 1);
+        // Larger ones, where the machine's owner wants that.
+        assert_ne!(resident(start, 16 * 4096), 0);
         assert_eq!(zeros[5 * 512 + 1].load(Relaxed), 0);
     }
 }
