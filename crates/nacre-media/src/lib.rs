@@ -59,6 +59,7 @@ mod token;
 mod traffic;
 mod user;
 pub mod write_back;
+mod zeros;
 
 pub use address_range::{AddressRange, RANGE_ALIGNMENT};
 pub use arch::{crc32c_append, thread_address};
@@ -89,3 +90,4 @@ pub use together::{FileCall, HeldCalls, hold_calls, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};
+pub use zeros::Zeros;
