@@ -94,6 +94,15 @@ more() {
     on_each "$a" "$b" "$c" "$d"
 }
 
+# killed_after SECONDS COMMAND...: it is gone on return, as nothing goes on behind a power cut
+killed_after() {
+    "$NACRE" "${@:2}" >/dev/null 2>&1 &
+    local pid=$!
+    sleep "$1"
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+}
+
 second() {
     note "a pool on one device becomes one with two copies"
     fresh "$a"
@@ -104,7 +113,7 @@ second() {
     end_database
     local tries
     for tries in 1 2 3 4; do
-        timeout -s KILL "0.0$tries" "$NACRE" device add --copy "$a" "$b" >/dev/null 2>&1 || true
+        killed_after "0.0$tries" device add --copy "$a" "$b"
     done
     [[ $(states "$a" 2>/dev/null) == "current current" ]] || nacre device add --copy "$a" "$b" >/dev/null
     gives "states" "current current" states "$b"
@@ -125,7 +134,7 @@ larger() {
     end_database
     local tries
     for tries in 1 2 3 4; do
-        timeout -s KILL "0.0$tries" "$NACRE" grow --size 256M "$a" >/dev/null 2>&1 || true
+        killed_after "0.0$tries" grow --size 256M "$a"
     done
     [[ $(nacre device list --json "$b" | grep -c 268435456) == 2 ]] || nacre grow --size 256M "$b" >/dev/null
     all_rows "$a"
