@@ -54,18 +54,23 @@ healthy() { # old new
     gives "states" "current current current" states "$1"
 }
 
+# killed_after SECONDS COMMAND...: it is gone on return, as nothing goes on behind a power cut
+killed_after() {
+    "$NACRE" "${@:2}" >/dev/null 2>&1 &
+    local pid=$!
+    sleep "$1"
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+}
+
 killed() {
     note "killed again and again"
     fresh --copies 2 "$a" "$b"
     begin_database
     goes_on before
-    local tries=0 pid
+    local tries=0
     while ((tries++ < 12)) && [[ " $(members "$a") " == *" b "* ]]; do
-        "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 &
-        pid=$!
-        sleep "0.0$((tries % 10))"
-        kill -9 $pid 2>/dev/null || true
-        wait $pid 2>/dev/null || true
+        killed_after "0.0$((tries % 10))" device replace "$a" "$b" "$c"
     done
     if [[ " $(members "$a") " == *" b "* ]]; then
         contains "told" "$b: removed" "$(nacre device replace "$a" "$b" "$c")"
@@ -92,15 +97,6 @@ more() {
     refuses "one of them" "is a copy already" nacre device add "$a" "$d"
     refuses "stripes" "leave --stripe out" nacre device add --stripe 64K "$a" "$folder/e"
     on_each "$a" "$b" "$c" "$d"
-}
-
-# killed_after SECONDS COMMAND...: it is gone on return, as nothing goes on behind a power cut
-killed_after() {
-    "$NACRE" "${@:2}" >/dev/null 2>&1 &
-    local pid=$!
-    sleep "$1"
-    kill -9 $pid 2>/dev/null || true
-    wait $pid 2>/dev/null || true
 }
 
 second() {
