@@ -35,8 +35,8 @@ impl<T> Deref for Zeros<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: mapped by `new`, as large and as aligned as a T, of which zeros are a value, until
-        // it is dropped; changed through the T alone.
+        // SAFETY: mapped by `new`, as large and as aligned as a T, of which zeros are a value,
+        // until it is dropped; changed through the T alone.
         unsafe { self.0.as_ref() }
     }
 }
