@@ -421,6 +421,9 @@ impl Taken {
                 refuse_of_others(&device)?;
             }
         }
+        if !(force && device.is_file()) {
+            refuse_other_size(spec, &device)?;
+        }
         if !enter(&device, Presence::Alone)? {
             return Err(VolumeError::InUse(spec.path.clone()));
         }
@@ -446,16 +449,6 @@ impl Taken {
                 device.allocate(wanted)?;
             }
             None if device.is_empty() => return Err(VolumeError::SizeNeeded(spec.path.clone())),
-            // When all devices are known to do.
-            Some(_) if self.force && device.is_file() => {}
-            Some(wanted) if wanted != device.len() => {
-                let (path, actual) = (spec.path.clone(), device.len());
-                return Err(VolumeError::SizeDiffers {
-                    path,
-                    actual,
-                    wanted,
-                });
-            }
             _ => {}
         }
         Ok(device)
@@ -618,6 +611,18 @@ fn refuse_of_others(device: &Device) -> Result<(), VolumeError> {
             path: device.path().to_owned(),
             owner,
         }),
+    }
+}
+
+fn refuse_other_size(spec: &DeviceSpec, device: &Device) -> Result<(), VolumeError> {
+    let actual = device.len();
+    match spec.size.filter(|&wanted| wanted != actual) {
+        Some(wanted) => Err(VolumeError::SizeDiffers {
+            path: spec.path.clone(),
+            actual,
+            wanted,
+        }),
+        None => Ok(()),
     }
 }
 

@@ -43,6 +43,9 @@ sizes() {
     "$NACRE" create --force "$SCRATCH/a" >/dev/null
     same "as it was" $((32 << 20)) "$(size_of "$SCRATCH/a")"
     "$NACRE" check "$SCRATCH/a" >/dev/null
+    truncate -s 10K "$SCRATCH/blank"
+    refuses "a file of another size" "leave the size out" "$NACRE" create --size 32M "$SCRATCH/blank"
+    refuses "a pool of another size" "belongs to a pool" "$NACRE" create --size 64M "$SCRATCH/a"
     refuses "growing by the pool itself" "a" "$NACRE" grow --force --size 20M "$SCRATCH/a" "$SCRATCH/a"
     same "after that" $((32 << 20)) "$(size_of "$SCRATCH/a")"
     gives "empty" "" "$NACRE" ls "$SCRATCH/a"

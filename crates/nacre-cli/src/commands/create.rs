@@ -257,7 +257,7 @@ pub fn make(
     let behind = taking.behind.iter().map(|one| (&one.path, one.size));
     let spec = |(path, size): (&PathBuf, Option<u64>)| DeviceSpec {
         path: path.clone(),
-        size: size.filter(|_| takes_size(path, taking.force)),
+        size: size.filter(|_| takes_size(path)),
     };
     let specs: Vec<DeviceSpec> = front.chain(behind).map(spec).collect();
     let missing = specs.iter().filter(|spec| !spec.path.exists());
@@ -305,10 +305,9 @@ pub fn make(
     Ok((volume, mode))
 }
 
-/// `--size` is for files that are made, or overwritten. Devices, and without `--force` files that
-/// hold something, are as large as they are.
-fn takes_size(path: &Path, force: bool) -> bool {
-    std::fs::metadata(path).map_or(true, |found| found.is_file() && (force || found.len() == 0))
+/// `--size` is for files; devices are as large as they are.
+fn takes_size(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
 fn describe(made: &Made, survives: Survives) -> String {
