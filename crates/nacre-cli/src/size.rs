@@ -19,6 +19,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// MB a second as GB a second; `None`: not measured.
+pub fn rate(mb_s: u32) -> Option<String> {
+    (mb_s > 0).then(|| format!("{:.1} GB/s", f64::from(mb_s) / 1000.0))
+}
+
 /// Bytes with three digits and a unit: `1.50 GiB`.
 pub fn human(bytes: u64) -> String {
     let found = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0);

@@ -113,6 +113,8 @@ pub struct Granularity {
     pub writes: PieceTable,
     /// Best sizes of loads.
     pub reads: PieceTable,
+    /// MB a second at which the device stores and loads what it holds, measured; 0 for not known.
+    pub speed: u32,
 }
 
 impl Granularity {

@@ -1,6 +1,7 @@
 //! Contents that lie on some devices of a striped pool only move to where new ones would lie (D63).
 //!
-//! Of a file of at least one stripe for each device, each device gets its share, by its room. All
+//! Of a file of at least one stripe for each device, each device gets its share, by its room and
+//! its speed. All
 //! smaller files are treated as one such file. What lies as it should, but for a rounded stripe,
 //! stays; so a rebalance that was killed goes on where it was, and a second one moves nothing.
 
@@ -190,6 +191,7 @@ impl Chooser<'_> {
 
 /// What lies where, as far as it can move.
 struct Survey {
+    /// How much of everything each device is to have, compared with the others.
     weights: Vec<u64>,
     large: Vec<(ObjectId, Vec<u64>)>,
     small: Vec<(ObjectId, u64)>,
@@ -212,7 +214,17 @@ impl Survey {
             let free = store.allocator().count_free_among(placement.units(device));
             survey.weights[device] += free;
         }
+        let speeds: Vec<u64> = (0..placement.devices())
+            .map(|device| placement.weight(device))
+            .collect();
+        survey.weights = shares(&survey.weights, &speeds, survey.total());
         Ok(survey)
+    }
+
+    /// Units of all that can move.
+    fn total(&self) -> u64 {
+        let large = self.large.iter().flat_map(|(_, units)| units);
+        large.chain(&self.of_small).sum()
     }
 
     fn add(&mut self, id: ObjectId, units: Vec<u64>, placement: &Placement) {
@@ -234,6 +246,33 @@ impl Survey {
         let uneven = balances.filter(|balance| !balance.is_even(stripe));
         uneven.map(|balance| balance.to_move()).sum()
     }
+}
+
+/// What of so many units each device is to have, in fractions of a unit: by its room and speed, and
+/// no more than it has room for.
+fn shares(rooms: &[u64], speeds: &[u64], total: u64) -> Vec<u64> {
+    const FRACTION: u128 = 1 << 16;
+    let room = |device: usize| u128::from(rooms[device]);
+    let worth = |device: usize| room(device) * u128::from(speeds[device]);
+    let mut open: Vec<usize> = (0..rooms.len()).collect();
+    let mut left = u128::from(total);
+    let all = loop {
+        let all = open.iter().map(|&device| worth(device)).sum::<u128>();
+        let is_full = |device: &usize| left * worth(*device) > all * room(*device);
+        let (full, others): (Vec<_>, Vec<_>) = open.iter().partition(|&device| is_full(device));
+        if full.is_empty() {
+            break all.max(1);
+        }
+        left = left.saturating_sub(full.iter().map(|&device| room(device)).sum());
+        open = others;
+    };
+    let share = |device| match open.contains(&device) {
+        true => left * worth(device) * FRACTION / all,
+        false => room(device) * FRACTION,
+    };
+    (0..rooms.len())
+        .map(|device| share(device) as u64)
+        .collect()
 }
 
 fn add_to(sum: &mut [u64], more: &[u64]) {
@@ -388,7 +427,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::Balance;
+    use super::{Balance, shares};
 
     /// Where pieces of one unit that all lie on the first device go.
     fn goals(units: u64, weights: &[u64]) -> Vec<usize> {
@@ -414,6 +453,21 @@ mod tests {
         let goals = goals(400, &[10, 30, 60]);
         let on = |device| goals.iter().filter(|&&it| it == device).count();
         assert_eq!([on(0), on(1), on(2)], [40, 120, 240]);
+    }
+
+    #[test]
+    fn a_faster_device_gets_more_and_never_more_than_it_has_room_for() {
+        let units = |rooms: &[u64], speeds: &[u64], total| -> Vec<u64> {
+            let shares = shares(rooms, speeds, total);
+            shares.iter().map(|share| share >> 16).collect()
+        };
+        assert_eq!(units(&[100, 100], &[1, 1], 50), [25, 25]);
+        assert_eq!(units(&[100, 300], &[7, 7], 40), [10, 30]);
+        assert_eq!(units(&[100, 100], &[1024, 341], 60), [45, 14]);
+        assert_eq!(units(&[100, 100], &[900, 100], 150), [100, 50]);
+        assert_eq!(units(&[10, 20, 100], &[8, 8, 1], 80), [10, 20, 50]);
+        assert_eq!(units(&[10, 20], &[8, 1], 30), [10, 20]);
+        assert_eq!(units(&[0, 20], &[8, 1], 10), [0, 10]);
     }
 
     #[test]

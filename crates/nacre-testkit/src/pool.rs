@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
 use nacre_types::{Clock, Uuid};
-use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, LegState, Volume};
+use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, LegState, Stripe, Volume};
 
 use crate::scratch::Scratch;
 
@@ -88,6 +88,8 @@ pub struct PoolChoice<'a> {
     pub common: Option<Common>,
     /// How many devices, the last ones, stand behind the others.
     pub behind: usize,
+    /// How it is spread over the devices; `None` as is usual.
+    pub stripe: Option<Stripe>,
     /// How it is formatted; one with an image is in mode cached.
     pub format: FormatOptions,
 }
@@ -102,6 +104,7 @@ impl Default for PoolChoice<'_> {
             copies: 0,
             common: None,
             behind: 0,
+            stripe: None,
             format: FormatOptions::default(),
         }
     }
@@ -209,6 +212,7 @@ impl PoolFiles {
             copies: choice.copies,
             common: choice.common,
             behind: choice.behind,
+            stripe: choice.stripe,
             ..CreateOptions::default()
         };
         let volume = devices.volume(choice.devices, choice.bytes, options);

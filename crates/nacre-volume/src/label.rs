@@ -234,6 +234,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.index = U16::new(label.index as u16);
     raw.devices = U16::new(label.devices.len() as u16);
     raw.granularity = encode_granularity(&label.granularity);
+    raw.speed = U32::new(label.granularity.speed);
     raw.emulates[..label.emulates.len()].copy_from_slice(label.emulates.as_bytes());
     for (entry, device) in raw.table.iter_mut().zip(&label.devices) {
         let path = device.path.as_os_str().as_bytes();
@@ -265,7 +266,7 @@ fn encode_granularity(granularity: &Granularity) -> RawGranularity {
     }
 }
 
-fn decode_granularity(raw: &RawGranularity) -> Option<Granularity> {
+fn decode_granularity(raw: &RawGranularity, speed: U32) -> Option<Granularity> {
     let policy = match (raw.policy.get(), raw.modules.get()) {
         (POLICY_NONE, 0) => Policy::None,
         (POLICY_OPTANE, modules) if modules > 0 => Policy::Optane { modules },
@@ -277,6 +278,7 @@ fn decode_granularity(raw: &RawGranularity) -> Option<Granularity> {
         measured: raw.measured.get(),
         writes: PieceTable(raw.writes),
         reads: PieceTable(raw.reads),
+        speed: speed.get(),
     };
     let sound = granularity.writes.is_sound() && granularity.reads.is_sound();
     sound.then_some(granularity)
@@ -359,7 +361,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         index,
         sequence: raw.sequence.get(),
         intact: true,
-        granularity: decode_granularity(&raw.granularity)?,
+        granularity: decode_granularity(&raw.granularity, raw.speed)?,
         emulates: decode_name(&raw.emulates)?,
         journal,
         cache: raw.cache.get(),
@@ -794,6 +796,7 @@ mod tests {
             measured: 1_700_000_000,
             writes,
             reads,
+            speed: 3200,
         }
     }
 

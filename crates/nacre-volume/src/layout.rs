@@ -122,7 +122,9 @@ pub(crate) struct RawLabel {
     /// nobody gets.
     pub journal_device: U16,
     pub journal_at: U64,
-    pub reserved: [u8; 70],
+    /// MB a second at which this device stores and loads what it holds, measured; 0 for not known.
+    pub speed: U32,
+    pub reserved: [u8; 66],
     /// With copies: identity of the first device in the running system when the pool was opened
     /// whole last. It tells a pool from a copy of its files.
     pub home: [U64; 2],
@@ -201,6 +203,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, behind) == 268);
     assert!(std::mem::offset_of!(RawLabel, header_at) == 272);
     assert!(std::mem::offset_of!(RawLabel, common) == 280);
+    assert!(std::mem::offset_of!(RawLabel, speed) == 298);
     assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };

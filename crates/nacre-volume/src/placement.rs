@@ -93,6 +93,23 @@ pub struct Placement {
     common: u64,
     /// The unit behind each device's last one; rising.
     ends: Vec<u64>,
+    /// How fast each is, compared with the others; none: they count alike.
+    weights: Vec<u64>,
+}
+
+/// What the fastest device counts.
+const FASTEST: u64 = 1024;
+
+/// What devices of so many MB a second count. None, unless all were measured.
+fn weights_of(speeds: &[u32]) -> Vec<u64> {
+    let fastest = u64::from(speeds.iter().copied().max().unwrap_or(0));
+    match speeds.contains(&0) {
+        true => Vec::new(),
+        false => speeds
+            .iter()
+            .map(|&speed| (u64::from(speed) * FASTEST / fastest).max(1))
+            .collect(),
+    }
 }
 
 impl Placement {
@@ -106,7 +123,16 @@ impl Placement {
             stripe: units,
             common: 0,
             ends: ends.map(|end| end >> UNIT_SHIFT).collect(),
+            weights: Vec::new(),
         })
+    }
+
+    /// As this, on devices of so many MB a second each; 0 for not known.
+    pub(crate) fn with_speeds(self, speeds: &[u32]) -> Placement {
+        Placement {
+            weights: weights_of(speeds),
+            ..self
+        }
     }
 
     /// As [`Placement::of`], behind so many bytes that all devices hold.
@@ -138,6 +164,13 @@ impl Placement {
     #[inline]
     pub fn devices(&self) -> usize {
         self.ends.len()
+    }
+
+    /// How fast a device is, compared with the others: from 1 to 1024. All count alike where not all
+    /// were measured.
+    #[inline]
+    pub fn weight(&self, device: usize) -> u64 {
+        self.weights.get(device).copied().unwrap_or(1)
     }
 
     /// The units of a device.
@@ -201,10 +234,30 @@ mod tests {
             stripe: 512,
             common: 0,
             ends: vec![1024, 4096, 5120],
+            weights: Vec::new(),
         };
         assert_eq!(placement.units(0), 0..1024);
         assert_eq!(placement.units(2), 4096..5120);
         let devices = [0, 1023, 1024, 4095, 4096, 9999].map(|unit| placement.device(UnitNo(unit)));
         assert_eq!(devices, [0, 0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn devices_count_by_their_speed_if_all_were_measured() {
+        let weights = |speeds: &[u32]| {
+            let ends = speeds.iter().scan(0, |end, _| {
+                *end += 1 << 30;
+                Some(*end)
+            });
+            let ends: Vec<u64> = ends.collect();
+            let all = Placement::of(Stripe::USUAL, ends.into_iter());
+            let all = all.unwrap().with_speeds(speeds);
+            (0..speeds.len())
+                .map(|it| all.weight(it))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(weights(&[4000, 2000, 1]), [1024, 512, 1]);
+        assert_eq!(weights(&[4000, 0]), [1, 1]);
+        assert_eq!(weights(&[u32::MAX, u32::MAX]), [1024, 1024]);
     }
 }

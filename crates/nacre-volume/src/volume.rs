@@ -166,11 +166,12 @@ impl Volume {
         let front = segments.len().saturating_sub(behind);
         let behind = segments.split_off(front);
         let is_real = |segment: &&Segment| segment.role.is_device();
-        let ends: Vec<u64> = segments
-            .iter()
-            .filter(|segment| !matches!(segment.role, Role::Header(_)))
-            .map(|segment| segment.end)
-            .collect();
+        let spread = || {
+            let is_header = |it: &&Segment| matches!(it.role, Role::Header(_));
+            segments.iter().filter(move |it| !is_header(it))
+        };
+        let ends: Vec<u64> = spread().map(|segment| segment.end).collect();
+        let speeds: Vec<u32> = spread().map(|it| it.granularity.speed).collect();
         let parts = cache.as_ref().and_then(|cache| cache.disk.parts());
         let own = cache.as_ref().and_then(|cache| cache.disk.legs()?.own());
         let own = own.and_then(|own| {
@@ -180,7 +181,9 @@ impl Volume {
         let placement = match (parts, segments.iter().filter(is_real).count()) {
             (Some(parts), _) => Placement::of(stripe, parts.ends().into_iter()),
             (None, 0 | 1) => own,
-            (None, _) => Placement::of(stripe, ends.into_iter()),
+            (None, _) => {
+                Placement::of(stripe, ends.into_iter()).map(|all| all.with_speeds(&speeds))
+            }
         };
         let head = match segments.is_empty() {
             true => return Err(VolumeError::NoDevices),

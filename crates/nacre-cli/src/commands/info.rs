@@ -59,7 +59,9 @@ pub struct DeviceReport {
     pub granularity: String,
     /// Whether all is well with it.
     pub state: &'static str,
-    /// When its best sizes were measured, seconds since 1970; 0 for never.
+    /// MB a second at which it stores and loads what it holds, measured; 0 if not.
+    pub mb_s: u32,
+    /// When that, and its best sizes, were measured, seconds since 1970; 0 for never.
     calibrated: u64,
 }
 
@@ -173,6 +175,7 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
             () if device.is_leaving => "leaving",
             () => "present",
         },
+        mb_s: device.granularity.speed,
         calibrated: device.granularity.measured,
     });
     let mut report = Report {

@@ -6,9 +6,9 @@ use crate::pools::{assert_sound, file, read, root, write};
 use nacre_fs::{Fs, FsError, InodeRef, MapAccess, WriteAt};
 use nacre_store::{FormatOptions, Holes, Rebalanced, Store, WriteMode};
 use nacre_testkit::image::volume_arranged;
-use nacre_testkit::pool::PRIVATE;
+use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles};
 use nacre_types::{FileOffset, UNIT_SIZE, VolumeOffset};
-use nacre_volume::{Arrangement, Stripe, UserBytes, Volume};
+use nacre_volume::{Access, Arrangement, Granularity, Stripe, UserBytes, Volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -117,6 +117,74 @@ fn a_device_gets_as_much_as_it_has_room() {
         off * 5 < wanted,
         "{shares:?}, not {wanted} on the first, {free:?}"
     );
+}
+
+fn two_devices() -> PoolFiles {
+    PoolFiles::make(&PoolChoice {
+        devices: &["pool", "other"],
+        bytes: 512 * MIB,
+        stripe: Some(Stripe::Bytes(64 << 10)),
+        ..PoolChoice::default()
+    })
+}
+
+/// Remembers how fast the devices of a pool are.
+fn measure(pool: &PoolFiles, speeds: [u32; 2]) {
+    let measured = |index: usize, before| Granularity {
+        speed: speeds[index],
+        ..before
+    };
+    Volume::store_granularity(&pool.path(), measured).expect("labels");
+}
+
+fn attach(pool: &PoolFiles) -> Fs {
+    Fs::new(pool.attach(Access::ReadWrite).expect("attach"))
+}
+
+/// Percent of a file that lie on the first device.
+fn on_first(fs: &Fs, node: InodeRef) -> usize {
+    let pages = devices_of(fs, node);
+    shares(2, &pages)[0] * 100 / pages.len()
+}
+
+#[test]
+fn a_faster_device_gets_more_by_its_measured_speed() {
+    for (speeds, wanted) in [
+        ([3000, 1000], 70..=80),
+        ([1000, 3000], 20..=30),
+        ([3000, 0], 48..=52),
+        ([3000, 2900], 48..=52),
+    ] {
+        let pool = two_devices();
+        measure(&pool, speeds);
+        let fs = attach(&pool);
+        let node = file(&fs, fs.root(), "large");
+        fill(&fs, node, 64 * MIB, MIB);
+        let first = on_first(&fs, node);
+        assert!(wanted.contains(&first), "{speeds:?}: {first} %");
+        assert_sound(&fs);
+    }
+}
+
+#[test]
+fn a_rebalance_moves_old_contents_to_the_faster_device() {
+    let pool = two_devices();
+    let bytes = pattern(64 << 20, 5);
+    let fs = attach(&pool);
+    let node = file(&fs, fs.root(), "large");
+    write(&fs, node, 0, &bytes);
+    assert!((48..=52).contains(&on_first(&fs, node)));
+    fs.into_store().close().expect("close");
+    measure(&pool, [1000, 4000]);
+    let fs = attach(&pool);
+    let done = rebalance(&fs);
+    assert_eq!((done.left, done.in_use), (0, 0), "{done:?}");
+    let node = open(&fs, "large");
+    let first = on_first(&fs, node);
+    assert!((18..=22).contains(&first), "{first} %");
+    assert_eq!(rebalance(&fs).moved, 0, "a second time");
+    assert!(read(&fs, node, 0, bytes.len() + 1) == bytes);
+    assert_sound(&fs);
 }
 
 #[test]

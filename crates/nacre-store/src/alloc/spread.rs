@@ -2,8 +2,8 @@
 //!
 //! Stripes of an object go round the devices. What has no neighbour (a new file's first unit, a
 //! tree node) takes its turn in one round of the whole pool. It keeps to stripes that are begun,
-//! out of the way of who fills a whole one. A device with half of the room of another has half as
-//! many turns.
+//! out of the way of who fills a whole one. A device with half of the room of another, or half of
+//! its speed, has half as many turns (D100).
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -18,12 +18,12 @@ use crate::alloc::word::{WORD, mask};
 
 const _: () = assert!(SPREAD_DEVICES >= MAX_DEVICES);
 
-/// The device with most room has a turn each time it could, which is so many shares.
-const SHARES: u64 = 16;
+/// The device with most to offer has a turn each time it could, which is so many shares.
+const SHARES: u64 = 64;
 /// How many stripes of a device are looked at for one of which nothing is used.
 const STRIPE_SEARCH: usize = 4096;
 /// With so many shares a device counts as one with all.
-const EVEN: u64 = 14;
+const EVEN: u64 = 56;
 
 /// The device of a turn of the pool's round. Every second or third turn, as when each file takes as
 /// many units for itself, goes to all devices, too.
@@ -59,7 +59,7 @@ impl<'a> Spread<'a> {
             Some(goal) => self.placement.device(UnitNo(goal.0.saturating_sub(1))) + 1,
             None => turn(self.round.fetch_add(1, Relaxed), count),
         };
-        let most = (0..count).map(|device| self.free(device)).max();
+        let most = (0..count).map(|device| self.worth(device)).max();
         let most = most.unwrap_or(0).max(1);
         // With one share each device has a turn within so many rounds.
         let mut tries = (0..count * SHARES as usize).map(|step| (first + step) % count);
@@ -78,10 +78,15 @@ impl<'a> Spread<'a> {
         }
     }
 
+    /// What there is on a device to be had: its room, and how fast that is.
+    fn worth(&self, device: usize) -> u64 {
+        self.free(device) * self.placement.weight(device)
+    }
+
     /// Counts a turn that the device could have, and whether its shares of turns fill one.
     fn has_turn(&self, device: usize, most: u64) -> bool {
         let space = &self.devices[device];
-        let shares = match (self.free(device).min(most) * SHARES).div_ceil(most) {
+        let shares = match (self.worth(device).min(most) * SHARES).div_ceil(most) {
             // Nearly alike: a file's stripes shall go round without a gap.
             EVEN..=SHARES => SHARES,
             fewer => fewer,

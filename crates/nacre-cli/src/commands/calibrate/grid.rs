@@ -204,6 +204,22 @@ impl Grid {
             measured: now,
             writes,
             reads,
+            speed: self.speed(),
+        }
+    }
+
+    /// MB a second at which everything is stored and loaded once, at the best of all sizes and
+    /// numbers of threads; 0 if one of both was not measured.
+    pub fn speed(&self) -> u32 {
+        let of = |direction| {
+            let cells = self.cells.iter().filter(|it| it.direction == direction);
+            let rates = cells.flat_map(|cell| &cell.measured);
+            rates.map(|one| median(&one.gb_s)).fold(0.0, f64::max)
+        };
+        let (stores, loads) = (of(Direction::Write), of(Direction::Read));
+        match stores * loads > 0.0 {
+            true => (2000.0 * stores * loads / (stores + loads)).round() as u32,
+            false => 0,
         }
     }
 

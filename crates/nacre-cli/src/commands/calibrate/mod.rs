@@ -1,12 +1,12 @@
-//! `nacre calibrate`: in which sizes a device likes to be written and read.
+//! `nacre calibrate`: in which sizes a device likes to be written and read, and how fast it is.
 
 mod grid;
 mod measure;
 mod show;
 
 use crate::failure::{Failure, Result};
-use crate::output;
 use crate::users::take_alone;
+use crate::{output, size};
 use clap::Args;
 use grid::{Case, Direction, Grid, GridPlan};
 use nacre_emulator::Profile;
@@ -22,10 +22,12 @@ Examples:
   nacre calibrate my.pool                        measure, choose, and remember it in the pool
   nacre calibrate --dry-run --svg heat.svg my.pool
   nacre calibrate --model optane-100 my.pool     what the model of a device would choose, to emulate it
+  nacre calibrate --model dram --model optane-100 my.pool      of two devices that are emulated each
   nacre calibrate --margin 25 my.pool            cut only where that gains a quarter
 
 Run it on an idle machine, with nobody using the pool. It stores to reserved bytes of each device only and
-reads its data; contents do not change. Whole requests stay whole unless every measurement of some size of
+reads its data; contents do not change. Where a pool has several devices, files lie on the faster ones for
+the most part, as long as there is room. Whole requests stay whole unless every measurement of some size of
 pieces was faster than every one of whole requests, and by the margin in the middle.";
 
 /// Percent that pieces must gain, if not told.
@@ -38,9 +40,10 @@ pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
     pool: PathBuf,
-    /// Ask the model of a device instead of measuring: shipped profile, or path of a TOML file
+    /// Ask the model of a device instead of measuring: shipped profile, or path of a TOML file; once
+    /// for all devices, or once for each
     #[arg(long, value_name = "PROFILE")]
-    model: Option<String>,
+    model: Vec<String>,
     /// Percent that pieces must gain at least
     #[arg(long, value_name = "PERCENT", default_value_t = MARGIN)]
     margin: u32,
@@ -69,39 +72,52 @@ struct Report {
 struct DeviceReport {
     path: PathBuf,
     granularity: String,
+    /// At which it stores and loads everything once.
+    mb_s: u32,
     grid: Grid,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let profile = arguments.model.as_deref().map(Profile::load).transpose()?;
+    let models = arguments.model.iter().map(|name| Ok(Profile::load(name)?));
+    let models: Vec<Profile> = models.collect::<Result<_>>()?;
     if arguments.margin > 1000 {
         let text = format!("--margin {}: give 0 to 1000 percent", arguments.margin);
         return Err(Failure::Usage(text));
     }
-    let access = if arguments.dry_run && profile.is_some() {
+    let access = if arguments.dry_run && !models.is_empty() {
         Access::ReadOnly
     } else {
         Access::ReadWrite
     };
     let volume = Volume::open(&arguments.pool, access)?;
-    let mut grids = Vec::new();
-    match &profile {
-        Some(profile) => {
-            let grid = ask_model(profile, arguments.quick, arguments.margin)?;
-            grids.resize_with(volume.devices().len(), || grid.clone());
-        }
-        None => {
-            take_alone(&arguments.pool, &volume)?;
-            refuse_unfit(&volume)?;
-            let plan = GridPlan::measured(arguments.quick, arguments.margin);
-            for (number, device) in volume.devices().iter().enumerate() {
-                let site = measure::Site::new(&volume, number, arguments.quick)?;
-                let name = device.path.display().to_string();
-                grids.push(fill(&plan, name, |case| site.measure(case))?);
-            }
-        }
-    }
+    let grids = match models.is_empty() {
+        true => measured(arguments, &volume)?,
+        false => asked(arguments, &models, volume.devices().len())?,
+    };
     report(arguments, &volume, grids)
+}
+
+fn measured(arguments: &Arguments, volume: &Volume) -> Result<Vec<Grid>> {
+    take_alone(&arguments.pool, volume)?;
+    refuse_unfit(volume)?;
+    let plan = GridPlan::measured(arguments.quick, arguments.margin);
+    let measure = |(number, device): (usize, &DeviceInfo)| {
+        let site = measure::Site::new(volume, number, arguments.quick)?;
+        let name = device.path.display().to_string();
+        fill(&plan, name, |case| site.measure(case))
+    };
+    volume.devices().iter().enumerate().map(measure).collect()
+}
+
+/// What the models say, the only one or each its device's.
+fn asked(arguments: &Arguments, models: &[Profile], devices: usize) -> Result<Vec<Grid>> {
+    if models.len() > 1 && models.len() != devices {
+        let text = "--model: give one for all devices, or one for each, in their order";
+        return Err(Failure::Usage(text.into()));
+    }
+    let ask = |model| ask_model(model, arguments.quick, arguments.margin);
+    let grids: Vec<Grid> = models.iter().map(ask).collect::<Result<_>>()?;
+    Ok(grids.into_iter().cycle().take(devices).collect())
 }
 
 /// What is written through the page cache has no pieces.
@@ -179,6 +195,7 @@ fn report(arguments: &Arguments, volume: &Volume, grids: Vec<Grid>) -> Result<Ex
     let devices = devices.map(|((device, granularity), grid)| DeviceReport {
         path: device.path,
         granularity: granularity.policy.to_string(),
+        mb_s: granularity.speed,
         grid,
     });
     let report = Report {
@@ -209,8 +226,9 @@ fn describe(report: &Report) -> String {
         };
         let path = device.path.display();
         text.push_str(&format!(
-            "{path}: {choice} (granularity {}, {stored})\n",
-            device.granularity
+            "{path}: {choice} (granularity {}, {stored}); {} to store and load\n",
+            device.granularity,
+            size::rate(device.mb_s).unwrap_or("unknown".into())
         ));
     }
     text

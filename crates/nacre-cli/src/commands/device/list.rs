@@ -47,15 +47,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn describe(report: &Report) -> String {
     let mut text = format!(
-        "{:>10} {:>10} {:<12} {:<10} DEVICE (stripe: {})\n",
-        "SIZE", "USED", "GRANULARITY", "STATE", report.stripe
+        "{:>10} {:>10} {:>10} {:<12} {:<10} DEVICE (stripe: {})\n",
+        "SIZE", "USED", "SPEED", "GRANULARITY", "STATE", report.stripe
     );
     for device in &report.devices {
         let used = device.used_bytes.map_or("?".into(), size::human);
         let _ = writeln!(
             text,
-            "{:>10} {used:>10} {:<12} {:<10} {}",
+            "{:>10} {used:>10} {:>10} {:<12} {:<10} {}",
             size::human(device.bytes),
+            size::rate(device.mb_s).unwrap_or("?".into()),
             device.granularity,
             device.state,
             device.path.display(),
