@@ -121,7 +121,7 @@ impl Own {
         // SAFETY: the mapping is this call's, and nothing refers to it.
         let kept = unsafe { madvise(page, length, Advice::LinuxDontFork) };
         if let Err(errno) = kept.and_then(|()| lock_alone(&description, number)) {
-            // SAFETY: as above.
+            // SAFETY: the mapping is this call's, and nothing refers to it.
             let _ = unsafe { munmap(page, length) };
             return Err(errno);
         }
