@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 use std::thread::sleep;
@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, madvise, munmap};
 use rustix::process::getpid;
 
 use super::PAGE;
+use crate::SharedMemory;
 use crate::confined::is_confined;
 use crate::guest::{caller, may_share_memory};
 use crate::hold::{is_locked_by_others, lock_alone};
@@ -115,17 +116,14 @@ impl Own {
     fn take(&self, number: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let description = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let (none, length) = (ProtFlags::empty(), PAGE as usize);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let page = unsafe { mmap(null_mut(), length, none, MapFlags::SHARED, &description, 0)? };
+        let page = SharedMemory::keeping(&description)?;
+        let at = page.start().as_ptr();
         // SAFETY: the mapping is this call's, and nothing refers to it.
-        let kept = unsafe { madvise(page, length, Advice::LinuxDontFork) };
-        if let Err(errno) = kept.and_then(|()| lock_alone(&description, number)) {
-            // SAFETY: the mapping is this call's, and nothing refers to it.
-            let _ = unsafe { munmap(page, length) };
-            return Err(errno);
-        }
-        self.page.store(page.expose_provenance(), SeqCst);
+        unsafe { madvise(at.cast(), PAGE as usize, Advice::LinuxDontFork)? };
+        lock_alone(&description, number)?;
+        self.page.store(at.expose_provenance(), SeqCst);
+        // Not of forked children, who have other things there: `Drop` unmaps it.
+        std::mem::forget(page);
         self.number.store(number, SeqCst);
         self.process.store(this_process(), SeqCst);
         Ok(())
@@ -150,8 +148,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::ptr::null_mut;
 
-    use super::{Calls, Own};
-    use crate::SharedMemory;
+    use super::{Calls, Own, SharedMemory};
     use crate::hold::is_locked_by_others;
 
     struct Shared {

@@ -19,8 +19,8 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Buffer, Disk, DiskFailed, JournalError, agree};
 use nacre_media::{
-    Device, DiskFds, DiskLegs, FileCall, Image, LegState, MOST_LEGS, Results, SharedLegs, Spans,
-    Spare,
+    Device, DiskFds, DiskLegs, FileCall, Image, LegState, MOST_LEGS, Results, SharedLegs,
+    SharedMemory, Spans, Spare,
 };
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
@@ -43,6 +43,8 @@ pub(crate) struct Leg {
     pub uuid: Uuid,
     pub device: Arc<Device>,
     pub file: FileDisk,
+    /// Presence lasts as long as the memory of who has it (D21).
+    _kept: Option<SharedMemory>,
 }
 
 /// A disk as labels tell it.
@@ -641,6 +643,7 @@ impl Leg {
             uuid,
             device: Arc::clone(device),
             file: FileDisk::new(device, writable),
+            _kept: SharedMemory::keeping(device.fd()).ok(),
         }
     }
 
