@@ -2,7 +2,8 @@
 
 nacre() { "$NACRE" "$@"; }
 
-# killed_soon AFTER COMMAND...: of nacre, killed after so many seconds unless it has ended
+# killed_soon AFTER COMMAND...: of nacre, killed after so many seconds unless it has ended. It is
+# gone on return, as nothing goes on behind a power cut.
 killed_soon() {
     local pid
     "$NACRE" "${@:2}" >/dev/null 2>&1 &

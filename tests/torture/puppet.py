@@ -1,11 +1,13 @@
 """Does to files of a pool what it is told, line by line, and answers `ok ...` or the name of the error.
 
     open NAME | write FD BYTES | read FD | end FD | fsync FD | fdatasync FD | syncfs FD | dsync NAME BYTES
+    beside FD: begins an fsync, and does not wait for it | pid
 """
 import ctypes
 import errno
 import os
 import sys
+import threading
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,6 +25,10 @@ def dsync(name, text):
         os.close(fd)
 
 
+def beside(fd):
+    threading.Thread(target=os.fsync, args=[int(fd)], daemon=True).start()
+
+
 CALLS = {
     "open": lambda name: os.open(name, os.O_RDWR | os.O_CREAT),
     "write": lambda fd, text: os.pwrite(int(fd), text.encode() * 1000, 0),
@@ -32,6 +38,8 @@ CALLS = {
     "fdatasync": lambda fd: os.fdatasync(int(fd)),
     "syncfs": lambda fd: syncfs(int(fd)),
     "dsync": dsync,
+    "beside": beside,
+    "pid": os.getpid,
 }
 
 for line in sys.stdin:

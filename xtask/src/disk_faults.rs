@@ -4,10 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nacre_testdisk::Faults;
+use nacre_testdisk::{Disk, FILE, Faults, Mounted, mount};
 
 use crate::disk_torture::{Campaign, Stage};
 use crate::torture::{Outcome, Random, Worker, succeed};
@@ -35,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 
 type Scene = fn(&mut Stage) -> Outcome<()>;
 
-const SCENES: [(&str, Scene); 9] = [
+const SCENES: [(&str, Scene); 10] = [
     (
         "a sync fails until the disk has what it is about",
         syncs_fail,
@@ -59,6 +60,10 @@ const SCENES: [(&str, Scene); 9] = [
     (
         "a disk behind whose power is cut has what is there",
         behind_is_cut,
+    ),
+    (
+        "what a killed process left under way is over before others commit",
+        late_write,
     ),
 ];
 
@@ -380,4 +385,96 @@ fn behind_is_cut(stage: &mut Stage) -> Outcome<()> {
     stage.come_up()?;
     succeed(stage.command().arg("check").arg(&front.path))?;
     front.run(stage, COMPARE).map(drop)
+}
+
+/// So long somebody who does not wait for a late write has time to show it.
+const LATE: Duration = Duration::from_secs(2);
+
+/// Reads from a process to memory that does not come before the disk lets it, and keeps the memory
+/// of that process meanwhile.
+const KEEP: &str = "import mmap, os, sys
+place = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 4096, mmap.MAP_PRIVATE)
+os.preadv(os.open(f'/proc/{sys.argv[2]}/cmdline', os.O_RDONLY), [place], 0)";
+
+/// A process whose memory somebody keeps, and the disk that does not give him what he waits for.
+struct Kept {
+    disk: Arc<Disk>,
+    _mounted: Mounted,
+    reader: Worker,
+}
+
+impl Kept {
+    fn new(stage: &Stage, process: &str) -> Outcome<Kept> {
+        let error = |error: std::io::Error| error.to_string();
+        let folder = stage.place("keeps");
+        std::fs::create_dir_all(&folder).map_err(error)?;
+        let disk = Arc::new(Disk::open(&stage.place("kept"), 1 << 20, true).map_err(error)?);
+        let mounted = mount(&disk, &folder).map_err(error)?;
+        disk.hold_read();
+        let mut reader = Command::new("python3");
+        reader
+            .args(["-c", KEEP])
+            .arg(folder.join(FILE))
+            .arg(process);
+        let reader = reader.process_group(0).spawn().map_err(error)?;
+        let kept = Kept {
+            disk,
+            _mounted: mounted,
+            reader: Worker {
+                id: 0,
+                supervisor: reader,
+            },
+        };
+        await_true("a reader", || kept.disk.holds())?;
+        Ok(kept)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.disk.let_go();
+        self.reader.end();
+    }
+}
+
+fn late_write(stage: &mut Stage) -> Outcome<()> {
+    let mut create = stage.command();
+    create.args(["create", "--force", "--copies", "2", "--size", "48M"]);
+    succeed(create.arg(stage.pool()).arg(stage.place("second")))?;
+    let (mut one, mut other) = (Puppet::start(stage)?, Puppet::start(stage)?);
+    let (first, second) = (one.open("a")?, other.open("b")?);
+    one.expect(&format!("write {first} before"), "ok")?;
+    let process = one.ask("pid")?.replace("ok ", "");
+    let kept = Kept::new(stage, &process)?;
+    stage.disk.hold_write();
+    one.expect(&format!("beside {first}"), "ok")?;
+    await_true("a write", || stage.disk.holds())?;
+    succeed(Command::new("kill").args(["-KILL", &process]))?;
+    let said = other.expect(&format!("write {second} behind"), "ok");
+    let said = said.and_then(|()| other.expect(&format!("beside {second}"), "ok"));
+    let begin = Instant::now();
+    while begin.elapsed() < LATE && !stage.disk.was_crossed() {
+        sleep(Duration::from_millis(10));
+    }
+    stage.disk.let_go();
+    drop(kept);
+    said?;
+    if stage.disk.was_crossed() {
+        return Err("somebody wrote beside it".to_string());
+    }
+    other.expect(&format!("fsync {second}"), "ok")?;
+    drop((one, other));
+    cut_and_compare(stage, "b", "behind")?;
+    compare(stage, "a", "before")
+}
+
+fn await_true(what: &str, is_so: impl Fn() -> bool) -> Outcome<()> {
+    let begin = Instant::now();
+    while !is_so() {
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("{what} did not come"));
+        }
+        sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

@@ -161,6 +161,11 @@ impl Stage {
         }
     }
 
+    /// A place for something further.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     fn memory(&self) -> PathBuf {
         self.folder.join("memory")
     }

@@ -5,7 +5,7 @@
 //! open, and ends with the last process that maps the device, however that one ends.
 
 use std::ffi::c_int;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
@@ -30,7 +30,7 @@ impl Device {
             Hold::Shared => libc::F_RDLCK,
             Hold::Exclusive => libc::F_WRLCK,
         };
-        match self.lock_call(libc::F_OFD_SETLK, &mut lock(subject, kind)) {
+        match lock_call(self.fd(), libc::F_OFD_SETLK, &mut lock(subject, kind)) {
             Ok(()) => Ok(true),
             Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
             Err(errno) => Err(refused(self.path(), "lock it", errno)),
@@ -39,33 +39,45 @@ impl Device {
 
     /// Gives up the hold on `subject`, for whoever shares it too.
     pub fn release(&self, subject: u32) -> Result<(), MediaError> {
-        self.lock_call(libc::F_OFD_SETLK, &mut lock(subject, libc::F_UNLCK))
+        let mut none = lock(subject, libc::F_UNLCK);
+        lock_call(self.fd(), libc::F_OFD_SETLK, &mut none)
             .map_err(|errno| refused(self.path(), "unlock it", errno))
     }
 
     /// Whether somebody else has a hold on `subject`.
     pub fn is_held_by_others(&self, subject: u32) -> Result<bool, MediaError> {
-        let mut found = lock(subject, libc::F_WRLCK);
-        self.lock_call(libc::F_OFD_GETLK, &mut found)
-            .map_err(|errno| refused(self.path(), "examine its locks", errno))?;
-        Ok(c_int::from(found.l_type) != libc::F_UNLCK)
-    }
-
-    fn lock_call(&self, command: c_int, lock: &mut libc::flock) -> Result<(), Errno> {
-        // SAFETY: the kernel reads and writes one `flock`, which is borrowed for the call.
-        let result = unsafe { libc::fcntl(self.fd().as_raw_fd(), command, &raw mut *lock) };
-        if result < 0 {
-            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
-        }
-        Ok(())
+        is_locked_by_others(self.fd(), subject.into())
+            .map_err(|errno| refused(self.path(), "examine its locks", errno))
     }
 }
 
-fn lock(subject: u32, kind: c_int) -> libc::flock {
+/// Takes a lock on `subject` that nobody else has, for an open file description.
+pub(crate) fn lock_alone(description: impl AsFd, subject: u64) -> Result<(), Errno> {
+    let mut alone = lock(subject, libc::F_WRLCK);
+    lock_call(description.as_fd(), libc::F_OFD_SETLK, &mut alone)
+}
+
+/// Whether another open file description of a file has a lock on `subject`.
+pub(crate) fn is_locked_by_others(file: BorrowedFd<'_>, subject: u64) -> Result<bool, Errno> {
+    let mut found = lock(subject, libc::F_WRLCK);
+    lock_call(file, libc::F_OFD_GETLK, &mut found)?;
+    Ok(c_int::from(found.l_type) != libc::F_UNLCK)
+}
+
+fn lock_call(fd: BorrowedFd<'_>, command: c_int, lock: &mut libc::flock) -> Result<(), Errno> {
+    // SAFETY: the kernel reads and writes one `flock`, which is borrowed for the call.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) };
+    if result < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    Ok(())
+}
+
+fn lock(subject: impl Into<u64>, kind: c_int) -> libc::flock {
     libc::flock {
         l_type: kind as i16,
         l_whence: libc::SEEK_SET as i16,
-        l_start: i64::from(subject),
+        l_start: subject.into() as i64,
         l_len: 1,
         l_pid: 0,
     }

@@ -86,7 +86,7 @@ pub use observer::Observer;
 pub use own_writes::{is_beyond_limit, met_limit, survive_limit, write_at};
 pub use shared_file::SharedMemory;
 pub use spare::Spare;
-pub use together::{FileCall, HeldCalls, hold_calls, together};
+pub use together::{FileCall, Results, together};
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::map::leave_out_of_core_dumps;
+use crate::map::{PAGE, leave_out_of_core_dumps};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::NORESERVE);
@@ -38,6 +38,15 @@ impl SharedMemory {
     pub fn anonymous(len: usize) -> Result<SharedMemory, Errno> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe { mmap_anonymous(null_mut(), len, READ_WRITE, SHARED)? };
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(SharedMemory { start, len })
+    }
+
+    /// A page that nobody reads. It keeps the open file description, and locks of that.
+    pub fn keeping(file: impl AsFd) -> Result<SharedMemory, Errno> {
+        let len = PAGE as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe { mmap(null_mut(), len, ProtFlags::empty(), SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(SharedMemory { start, len })
     }

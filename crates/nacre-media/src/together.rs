@@ -1,9 +1,7 @@
 //! Calls on several files at the same time.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::thread::sleep;
-use std::time::Duration;
+use std::sync::Mutex;
 
 use rustix::io::Errno;
 
@@ -20,13 +18,6 @@ pub enum FileCall<'c> {
 }
 
 static CONTEXT: Mutex<Context> = Mutex::new(Context::new());
-/// So many milliseconds calls are waited for.
-const PATIENCE: usize = 100;
-
-/// No calls are at the same time as others while it lives.
-pub struct HeldCalls {
-    _context: MutexGuard<'static, Context>,
-}
 
 impl FileCall<'_> {
     fn request(&self) -> Request {
@@ -37,34 +28,25 @@ impl FileCall<'_> {
     }
 }
 
-/// Does calls at the same time and waits for all. Answers what each of them gave, as the call alone
-/// would: `None` for one that was not done, and has to be done alone.
-///
-/// Who is killed meanwhile is taken for dead once the kernel has ended the process, and it waits
-/// for calls of the process's memory before. If children are in that memory it does not, and
-/// nothing is done here.
-pub fn together(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
-    calls.chunks(MOST).flat_map(at_once).collect()
-}
+/// What became of calls, each; `None` for one that was not done, and has to be done alone.
+pub type Results = Vec<Option<Result<usize, Errno>>>;
 
-/// Waits for the calls of other threads. exec kills the threads and lets others take over what they
-/// had before it waits for their calls. `None` if they take long, or are those of a process that
-/// this one was forked from.
-pub fn hold_calls() -> Option<HeldCalls> {
-    let free = || match CONTEXT.try_lock() {
-        Ok(context) => Some(context),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            sleep(Duration::from_millis(1));
-            None
-        }
-    };
-    let context = (0..PATIENCE).find_map(|_| free())?;
-    Some(HeldCalls { _context: context })
+/// Does calls at the same time and waits for all. Answers what each of them gave, as the call alone
+/// would. After an error the kernel may still be at them.
+///
+/// It may be at those of a process that is gone, too: see [`crate::SharedLegs::make_calls`].
+/// Children in the memory of this one would keep it from waiting for long, and nothing is done here
+/// if there may be any.
+pub fn together(calls: &[FileCall<'_>]) -> Result<Results, Errno> {
+    let mut results = Vec::new();
+    for calls in calls.chunks(MOST) {
+        results.append(&mut at_once(calls)?);
+    }
+    Ok(results)
 }
 
 /// As [`together`], of at most [`MOST`].
-fn at_once(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
+fn at_once(calls: &[FileCall<'_>]) -> Result<Results, Errno> {
     let mut results = vec![None; calls.len()];
     // Not waited for: it may have been held when this process was forked.
     if let Ok(mut context) = CONTEXT.try_lock()
@@ -74,15 +56,12 @@ fn at_once(calls: &[FileCall<'_>]) -> Vec<Option<Result<usize, Errno>>> {
         let requests = calls.iter().enumerate();
         let requests = requests.map(|(number, call)| call.request().numbered(number));
         let mut requests: Vec<Request> = requests.collect();
-        // SAFETY: files and buffers are the caller's, who waits here.
+        // SAFETY: files and buffers are the caller's, who waits here. After an error the kernel
+        // reads the caller's bytes, if it still does, and stores nothing.
         let begun = unsafe { context.begin(&mut requests) };
-        let done = context.wait(begun, |number, result| results[number] = result_of(result));
-        if let Err(errno) = done {
-            // The kernel reads the caller's bytes, if it still does, and stores nothing.
-            results.fill(Some(Err(errno)));
-        }
+        context.wait(begun, |number, result| results[number] = result_of(result))?;
     }
-    results
+    Ok(results)
 }
 
 /// What a call gave; `None` if the file cannot be used in this way.
@@ -105,7 +84,7 @@ mod tests {
 
     use rustix::io::Errno;
 
-    use super::{FileCall, hold_calls, together};
+    use super::{FileCall, together};
 
     #[test]
     fn calls_give_what_they_give_alone() {
@@ -128,7 +107,8 @@ mod tests {
                 FileCall::Write(two.as_fd(), 8192, &bytes),
                 FileCall::Write(to_read.as_fd(), 0, &bytes),
                 FileCall::Sync(two.as_fd()),
-            ]);
+            ])
+            .unwrap();
             for (place, result) in results.into_iter().enumerate() {
                 let wanted = match place {
                     0 | 1 => Ok(5000),
@@ -160,7 +140,7 @@ mod tests {
             FileCall::Write(one.as_fd(), 100, &[1; 5000]),
             FileCall::Write(two.as_fd(), 9000, &[2; 5000]),
         ];
-        let results = together(&calls);
+        let results = together(&calls).unwrap();
         for ((place, file), result) in [(100, &one), (9000, &two)].into_iter().zip(results) {
             if result == Some(Ok(5000)) {
                 let mut bytes = [0; 5000];
@@ -168,17 +148,10 @@ mod tests {
                 assert!(bytes[0] > 0 && bytes.iter().all(|byte| *byte == bytes[0]));
             }
         }
-        assert_eq!(together(&calls[..1]), [None], "one alone is done alone");
-    }
-
-    #[test]
-    fn calls_that_are_held_are_left_to_the_caller() {
-        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let calls = [FileCall::Sync(file.as_fd()); 2];
-        let held = hold_calls().unwrap();
-        assert_eq!(together(&calls), [None, None]);
-        drop(held);
-        let done = |result: &Option<_>| result.is_none_or(|result| result == Ok(0));
-        assert!(together(&calls).iter().all(done));
+        assert_eq!(
+            together(&calls[..1]).unwrap(),
+            [None],
+            "one alone is done alone"
+        );
     }
 }

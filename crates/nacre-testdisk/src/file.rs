@@ -8,8 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
+    ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 
 use crate::volatile::Disk;
@@ -82,6 +82,12 @@ fn answer(reply: ReplyEmpty, done: io::Result<()>) {
 }
 
 impl Filesystem for DiskFile {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Asynchronous calls do not wait. A kernel that cannot do that has them wait.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        Ok(())
+    }
+
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match name == FILE {
             true => reply.entry(&TTL, &self.attributes(INODE), Generation(0)),

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -53,6 +53,19 @@ pub struct Disk {
     /// It flushes when it is asked to.
     honest: bool,
     state: Mutex<State>,
+    let_go: Condvar,
+}
+
+/// A request that is kept from being done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    No,
+    /// The next one to read.
+    NextRead,
+    /// The next one to write that goes through the cache.
+    NextWrite,
+    At(Range<u64>),
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +75,9 @@ struct State {
     off: bool,
     faults: Faults,
     traffic: Traffic,
+    held: Held,
+    /// Others were written where one is held.
+    crossed: bool,
 }
 
 impl Disk {
@@ -77,6 +93,7 @@ impl Disk {
             len,
             honest,
             state: Mutex::default(),
+            let_go: Condvar::new(),
         })
     }
 
@@ -99,6 +116,49 @@ impl Disk {
         self.state().faults = faults;
     }
 
+    /// The next write through the cache is not done before [`Disk::let_go`].
+    pub fn hold_write(&self) {
+        self.state().held = Held::NextWrite;
+    }
+
+    /// The next read is not done before [`Disk::let_go`].
+    pub fn hold_read(&self) {
+        self.state().held = Held::NextRead;
+    }
+
+    /// Whether a request is held.
+    pub fn holds(&self) -> bool {
+        matches!(self.state().held, Held::At(_))
+    }
+
+    /// Whether others wrote where a request was held at the time.
+    pub fn was_crossed(&self) -> bool {
+        self.state().crossed
+    }
+
+    /// What is held is done.
+    pub fn let_go(&self) {
+        self.state().held = Held::No;
+        self.let_go.notify_all();
+    }
+
+    fn wait_if_held(&self, range: Range<u64>, kind: &Held) {
+        let mut state = self.state();
+        if state.held == *kind {
+            state.held = Held::At(range);
+            let is_held = |state: &mut State| state.held != Held::No;
+            drop(self.let_go.wait_while(state, is_held));
+        }
+    }
+
+    /// Notes what is written where another request is held.
+    fn cross(&self, range: &Range<u64>) {
+        let mut state = self.state();
+        if let Held::At(held) = &state.held {
+            state.crossed |= range.start < held.end && held.start < range.end;
+        }
+    }
+
     /// What was asked of it so far.
     pub fn traffic(&self) -> Traffic {
         self.state().traffic
@@ -106,6 +166,7 @@ impl Disk {
 
     /// Fills `to` with the bytes from `at` on.
     pub fn read(&self, at: u64, to: &mut [u8]) -> io::Result<()> {
+        self.wait_if_held(at..at + to.len() as u64, &Held::NextRead);
         let mut state = self.state();
         state.traffic.reads += 1;
         refuse(state.off || state.faults.reads)?;
@@ -123,6 +184,10 @@ impl Disk {
     /// Writes to the cache; durable on return if it goes `through`.
     pub fn write(&self, at: u64, bytes: &[u8], through: bool) -> io::Result<()> {
         let end = at + bytes.len() as u64;
+        self.cross(&(at..end));
+        if through {
+            self.wait_if_held(at..end, &Held::NextWrite);
+        }
         let sectors = at / SECTOR as u64..end.div_ceil(SECTOR as u64);
         {
             let mut state = self.state();
@@ -294,5 +359,27 @@ mod tests {
         disk.flush().expect("flushes");
         cut(&disk, false);
         assert_eq!(bytes(&disk, 0, 1), [1]);
+    }
+
+    #[test]
+    fn what_is_written_beside_a_write_that_is_held_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(&folder.path().join("disk"), 1 << 20, true).unwrap();
+        disk.hold_write();
+        disk.write(0, &[1; 4096], false).unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(|| disk.write(4096, &[2; 4096], true).unwrap());
+            while !disk.holds() {
+                std::thread::yield_now();
+            }
+            disk.write(0, &[3; 4096], true).unwrap();
+            assert!(!disk.was_crossed());
+            disk.write(8000, &[4; 4096], true).unwrap();
+            assert!(disk.was_crossed());
+            disk.let_go();
+        });
+        let mut last = [0];
+        disk.read(8100, &mut last).unwrap();
+        assert_eq!(last, [2], "it came last");
     }
 }

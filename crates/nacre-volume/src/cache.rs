@@ -224,6 +224,18 @@ impl Cache {
         Journal::open(&self.disk, pool.0, self.at, self.len)
     }
 
+    /// Waits for writes of processes that are gone. Nobody else commits.
+    pub fn wait_for_calls(&self, image: &Image) -> Result<(), DiskFailed> {
+        let legs = self.disk.legs();
+        legs.map_or(Ok(()), |legs| legs.wait_for_calls(image))
+    }
+
+    /// As `wait_for_calls`, before this process writes.
+    pub fn prepare_calls(&self, image: &Image) -> Result<(), DiskFailed> {
+        let legs = self.disk.legs();
+        legs.map_or(Ok(()), |legs| legs.prepare_calls(image))
+    }
+
     /// Remembers a record that was written to a place of the journal, if it goes home before a
     /// checkpoint.
     pub fn keep(&self, image: &Image, place: u64, record: &[u8]) {

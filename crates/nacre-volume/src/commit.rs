@@ -80,6 +80,7 @@ fn forget_home(image: &Image) -> At {
 
 /// Before anything is written. Answers which record is the first that may have to go home.
 fn begin(cache: &Cache, image: &Image, pool: Uuid) -> Result<At, JournalError> {
+    cache.prepare_calls(image)?;
     let home = forget_home(image);
     cache.check_label(pool)?;
     Ok(home)

@@ -262,8 +262,12 @@ impl Volume {
         by: impl FnOnce(&Image, &mut dyn FnMut()),
     ) -> Result<T, VolumeError> {
         let (mut work, mut done) = (Some(work), None);
-        let mut once = || done = work.take().map(|work| work());
-        if let Some(image) = self.head.media.image() {
+        if let (Some(image), Some(cache)) = (self.head.media.image(), &self.cache) {
+            let mut once = || {
+                let waited = cache.wait_for_calls(image);
+                let waited = waited.map_err(|why| self.disk_failed(why));
+                done = work.take().map(|work| waited.and_then(|()| work()));
+            };
             by(image, &mut once);
         }
         done.unwrap_or_else(|| Err(self.refused("is not in use by this process")))

@@ -2,6 +2,7 @@
 # what comes back is not trusted before it is rebuilt.
 . "$PROGRAMS/expect.sh"
 . "$PROGRAMS/devices.sh"
+. "$PROGRAMS/killed.sh"
 
 # Takes a disk away, does something with the pool at $2, and puts it back as it was.
 without() {
@@ -116,13 +117,13 @@ killed_rebuild() {
     rm "$b"
     local round
     nacre device list "$a" >/dev/null
-    timeout -s KILL 0.05 "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 || true
+    killed_soon 0.05 device replace "$a" "$b" "$c"
     if ! states "$a" | grep -q rebuilding; then
         rm -f "$c"
         nacre device replace "$a" "$b" "$c" >/dev/null 2>&1 || true
     fi
     for round in 1 2 3; do
-        timeout -s KILL 0.0${round}5 "$NACRE" device rebuild "$a" >/dev/null 2>&1 || true
+        killed_soon 0.0${round}5 device rebuild "$a"
         gives "contents" "" cmp "$SCRATCH/large" <(nacre cat "$a:/large" 2>/dev/null)
     done
     nacre device rebuild "$a" >/dev/null

@@ -3,6 +3,7 @@
 # come, and leave.
 . "$PROGRAMS/expect.sh"
 . "$PROGRAMS/devices.sh"
+. "$PROGRAMS/killed.sh"
 
 fresh() { # further words for create
     no_disks
@@ -234,7 +235,7 @@ beside_programs() {
     nacre run -q --pool "$a" -- sh -c 'rm /nacre/db*'
     # It begins, and is killed before contents have moved.
     for ((looks = 0; looks < 50; looks++)); do
-        timeout -s KILL "0.$((10 + looks))" "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 || true
+        killed_soon "0.$((10 + looks))" device replace "$a" "$b" "$c"
         [[ $(members "$a") == "a b" ]] || break
     done
     if [[ $(members "$a") == "a b c" ]]; then

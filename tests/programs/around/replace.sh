@@ -2,6 +2,7 @@
 # two, and copies grow. What was acknowledged is on each copy alone.
 . "$PROGRAMS/expect.sh"
 . "$PROGRAMS/devices.sh"
+. "$PROGRAMS/killed.sh"
 
 # What becomes of the new device in the middle and at the end; the canary loses what is stored later.
 MIDDLE=: END=:
@@ -54,15 +55,6 @@ healthy() { # old new
     gives "states" "current current current" states "$1"
 }
 
-# killed_after SECONDS COMMAND...: it is gone on return, as nothing goes on behind a power cut
-killed_after() {
-    "$NACRE" "${@:2}" >/dev/null 2>&1 &
-    local pid=$!
-    sleep "$1"
-    kill -9 $pid 2>/dev/null || true
-    wait $pid 2>/dev/null || true
-}
-
 killed() {
     note "killed again and again"
     fresh --copies 2 "$a" "$b"
@@ -70,7 +62,7 @@ killed() {
     goes_on before
     local tries=0
     while ((tries++ < 12)) && [[ " $(members "$a") " == *" b "* ]]; do
-        killed_after "0.0$((tries % 10))" device replace "$a" "$b" "$c"
+        killed_soon "0.0$((tries % 10))" device replace "$a" "$b" "$c"
     done
     if [[ " $(members "$a") " == *" b "* ]]; then
         contains "told" "$b: removed" "$(nacre device replace "$a" "$b" "$c")"
@@ -109,7 +101,7 @@ second() {
     end_database
     local tries
     for tries in 1 2 3 4; do
-        killed_after "0.0$tries" device add --copy "$a" "$b"
+        killed_soon "0.0$tries" device add --copy "$a" "$b"
     done
     [[ $(states "$a" 2>/dev/null) == "current current" ]] || nacre device add --copy "$a" "$b" >/dev/null
     gives "states" "current current" states "$b"
@@ -130,7 +122,7 @@ larger() {
     end_database
     local tries
     for tries in 1 2 3 4; do
-        killed_after "0.0$tries" grow --size 256M "$a"
+        killed_soon "0.0$tries" grow --size 256M "$a"
     done
     [[ $(nacre device list --json "$b" | grep -c 268435456) == 2 ]] || nacre grow --size 256M "$b" >/dev/null
     all_rows "$a"

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::mm::munmap;
 
+use super::calls::{Calls, Own};
 use super::{FilePlan, Image, PAGE};
 use crate::scrub_turn::ScrubTurn;
 use crate::shared_file;
@@ -42,11 +43,15 @@ struct Page {
     /// Not 0: no seal was removed that a disk may still have durably.
     seals_settled: AtomicU64,
     scrub_turn: ScrubTurn,
+    calls: Calls,
 }
 
 /// What processes share about the disks behind an image. It is mapped apart from the image, and
 /// may outlive it.
-pub struct SharedLegs(NonNull<Page>);
+pub struct SharedLegs {
+    page: NonNull<Page>,
+    own_calls: Own,
+}
 
 // SAFETY: the pointer is to memory of an atomic and a lock that lives as long as the value.
 unsafe impl Send for SharedLegs {}
@@ -63,7 +68,10 @@ impl Image {
     pub fn shared_legs(&self, len: u64) -> io::Result<SharedLegs> {
         let at = FilePlan::new(len).legs;
         let page = shared_file::map(&self.file, at, PAGE as usize)?;
-        Ok(SharedLegs(page.cast()))
+        Ok(SharedLegs {
+            page: page.cast(),
+            own_calls: Own::default(),
+        })
     }
 
     /// Runs `work` while no version is made; not if this process is leaving.
@@ -78,7 +86,7 @@ impl Image {
 impl SharedLegs {
     fn page(&self) -> &Page {
         // SAFETY: an atomic and a lock in a mapping that lives as long as the value.
-        unsafe { self.0.as_ref() }
+        unsafe { self.page.as_ref() }
     }
 
     pub(super) fn init(&self) -> io::Result<()> {
@@ -114,6 +122,22 @@ impl SharedLegs {
         work()
     }
 
+    /// Waits for calls of processes that are gone. Nobody else commits.
+    pub fn wait_for_calls(&self, image: &Image) -> io::Result<()> {
+        self.page().calls.wait(&self.own_calls, image.fd())
+    }
+
+    /// As [`SharedLegs::wait_for_calls`], and makes it possible for this process to make some.
+    pub fn prepare_calls(&self, image: &Image) -> io::Result<()> {
+        self.page().calls.prepare(&self.own_calls, image.fd())
+    }
+
+    /// Makes calls that the next one who commits can wait for, should this process die. `None`: it
+    /// is not prepared to. After an error the kernel may still be at them.
+    pub fn make_calls<T, E>(&self, calls: impl FnOnce() -> Result<T, E>) -> Option<Result<T, E>> {
+        self.page().calls.make(&self.own_calls, calls)
+    }
+
     /// Does not end what it began alone.
     #[cfg(test)]
     pub(super) fn die_alone(&self) {
@@ -124,7 +148,7 @@ impl SharedLegs {
 impl Drop for SharedLegs {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), PAGE as usize) };
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), PAGE as usize) };
     }
 }
 

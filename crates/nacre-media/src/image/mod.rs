@@ -13,6 +13,7 @@ mod ahead;
 #[cfg(test)]
 mod ahead_tests;
 mod bits;
+mod calls;
 mod evict;
 mod home;
 mod legs;
@@ -51,7 +52,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 9;
+const VERSION: u64 = 10;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.

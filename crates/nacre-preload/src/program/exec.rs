@@ -144,9 +144,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let by_kernel = program.unserved.is_some() && left.is_none();
     let moved = by_kernel && by_kernel::go_where_the_program_is(c);
     let handed_over = by_kernel.then(|| HandOver::make(c));
-    let held = threads.then(nacre_media::hold_calls);
     let verdict = run(c, &program.target, plan.image);
-    drop(held);
     if let Some(handed_over) = handed_over {
         handed_over.undo();
     }

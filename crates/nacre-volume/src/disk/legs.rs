@@ -19,13 +19,14 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Buffer, Disk, DiskFailed, JournalError, agree};
 use nacre_media::{
-    Device, DiskFds, DiskLegs, FileCall, LegState, MOST_LEGS, SharedLegs, Spans, Spare,
+    Device, DiskFds, DiskLegs, FileCall, Image, LegState, MOST_LEGS, Results, SharedLegs,
+    SharedMemory, Spans, Spare,
 };
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
 use super::file::{FileDisk, with_aligned};
-use super::one::{One, Shifted, at_once};
+use super::one::{One, Shifted, at_once, each_of};
 use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
@@ -42,6 +43,8 @@ pub(crate) struct Leg {
     pub uuid: Uuid,
     pub device: Arc<Device>,
     pub file: FileDisk,
+    /// Presence lasts as long as the memory of who has it (D21).
+    _kept: Option<SharedMemory>,
 }
 
 /// A disk as labels tell it.
@@ -86,6 +89,12 @@ pub(crate) struct LegsDisk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
+
+fn not_over(why: io::Error) -> DiskFailed {
+    DiskFailed(format!(
+        "cannot tell whether writes of a process that is gone are over: {why}"
+    ))
+}
 
 impl Word {
     fn of(sequence: u64, lost: u64) -> Self {
@@ -441,7 +450,7 @@ impl LegsDisk {
         let (numbers, calls): (Vec<usize>, Vec<FileCall>) = calls.unzip();
         let done = calls
             .iter()
-            .zip(at_once(&calls))
+            .zip(self.begin_on_all(&calls))
             .map(|(call, result)| match (call, result) {
                 (FileCall::Write(_, _, bytes), Some(Ok(len))) if len < bytes.len() => None,
                 (_, result) => result.map(|done| done.map(drop)),
@@ -453,6 +462,34 @@ impl LegsDisk {
                 _ => alone(one),
             },
         )
+    }
+
+    /// Does calls at the same time. Writes are only if the next one who commits can wait for them,
+    /// should this process die (D99).
+    fn begin_on_all(&self, calls: &[FileCall<'_>]) -> Results {
+        let is_write = |call: &FileCall<'_>| matches!(call, FileCall::Write(..));
+        if !calls.iter().any(is_write) {
+            return each_of(at_once(calls), calls);
+        }
+        let shared = self.shared.get();
+        match shared.and_then(|shared| shared.make_calls(|| at_once(calls))) {
+            Some(done) => each_of(done, calls),
+            None => vec![None; calls.len()],
+        }
+    }
+
+    /// Waits for writes of processes that are gone. Nobody else commits.
+    pub fn wait_for_calls(&self, image: &Image) -> Result<(), DiskFailed> {
+        let shared = self.shared.get();
+        let waited = shared.map_or(Ok(()), |shared| shared.wait_for_calls(image));
+        waited.map_err(not_over)
+    }
+
+    /// As `wait_for_calls`, before this process writes.
+    pub fn prepare_calls(&self, image: &Image) -> Result<(), DiskFailed> {
+        let shared = self.shared.get();
+        let waited = shared.map_or(Ok(()), |shared| shared.prepare_calls(image));
+        waited.map_err(not_over)
     }
 
     /// Does something with all disks that are there, for hints.
@@ -606,6 +643,7 @@ impl Leg {
             uuid,
             device: Arc::clone(device),
             file: FileDisk::new(device, writable),
+            _kept: SharedMemory::keeping(device.fd()).ok(),
         }
     }
 

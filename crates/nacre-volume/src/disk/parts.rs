@@ -16,7 +16,7 @@ use nacre_media::{Device, DiskFds, DiskLegs, FileCall, Granularity};
 use nacre_types::{Uuid, site};
 
 use super::file::FileDisk;
-use super::one::{One, at_once};
+use super::one::{One, at_once, each_of};
 use crate::label::Gone;
 use crate::layout::DATA_START;
 use crate::stay::{OnDevice, Role, Span, Stay};
@@ -227,7 +227,7 @@ impl Disk for PartsDisk {
         let calls = self.disks.iter().map(|disk| disk.file.call_sync());
         let calls: Vec<FileCall> = calls.collect();
         let mut all = Ok(());
-        for (number, done) in at_once(&calls).into_iter().enumerate() {
+        for (number, done) in each_of(at_once(&calls), &calls).into_iter().enumerate() {
             let done = match done {
                 _ if number > 0 && !site::step() => Ok(()),
                 Some(done) => done.map(drop).map_err(super::file::failed),
