@@ -85,7 +85,8 @@ impl Chooser<'_> {
         if want == 0 {
             return Fate::Ends;
         }
-        let Some(taken) = self.store.allocator().take(self.goal, want) else {
+        let alloc = self.store.allocator();
+        let Some(taken) = alloc.take_like(UnitNo(first), self.goal, want) else {
             self.is_full = true;
             return Fate::Ends;
         };
@@ -93,7 +94,7 @@ impl Chooser<'_> {
             // Somebody freed it the moment before: it stays taken.
             return Fate::Ends;
         }
-        self.goal = Some(taken.end());
+        self.goal = Some(taken.end()).filter(|goal| !alloc.is_behind(*goal));
         self.room -= taken.count;
         Fate::Goes(taken)
     }
@@ -132,7 +133,8 @@ impl Store {
     pub fn room_to_leave(&self, units: &Range<u64>) -> (u64, u64) {
         let free_there = self.allocator().count_free_among(units.clone());
         let used = (units.end - units.start).saturating_sub(free_there);
-        let free = self.allocator().count_free().saturating_sub(free_there);
+        let free = self.allocator().count_free_among(0..self.units);
+        let free = free.saturating_sub(free_there);
         (used * UNIT_SIZE, free * UNIT_SIZE)
     }
 
@@ -175,7 +177,7 @@ impl Store {
         done: &mut Drained,
         told: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let mut moving = Moving::new(self, false);
+        let mut moving = Moving::new(self);
         done.in_use = 0;
         for id in self.objects_with_contents() {
             let drained = self.drain_object(&mut moving, id, (units, done), told)?;

@@ -99,6 +99,18 @@ impl LabelInfo {
         }
     }
 
+    /// Whether the device at a place of the table stands behind others, or did.
+    pub(crate) fn is_behind(&self, place: usize) -> bool {
+        place + self.behind >= self.devices.len()
+    }
+
+    /// Whether a device that is there stands behind others.
+    pub(crate) fn has_behind(&self) -> bool {
+        let there =
+            |(place, it): (usize, &LabelDevice)| it.stay != Stay::Gone && self.is_behind(place);
+        self.devices.iter().enumerate().any(there)
+    }
+
     /// What devices that were removed have left.
     pub(crate) fn gone(&self) -> Gone {
         let is_gone = |(_, entry): &(usize, &LabelDevice)| entry.stay == Stay::Gone;

@@ -264,9 +264,11 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
     let index = find(found, named).ok_or_else(|| refused(pool, NOT_THERE))?;
     let why = match () {
         _ if table.common > 0 => HOLDS_A_PART,
-        _ if table.behind > 0 => "has a disk behind it; make another pool and copy (`nacre cp -r`)",
         _ if found.members.len() < 2 => {
             "it is the pool's only device; `nacre delete` deletes the pool"
+        }
+        _ if is_front_alone(found, index) => {
+            "it is the only device in front of what is cold; that may leave first"
         }
         _ if table
             .devices
@@ -279,6 +281,13 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
         _ => return Ok(index),
     };
     Err(refused(pool, why))
+}
+
+/// Whether nothing else stands in front of the devices behind.
+fn is_front_alone(found: &Members, index: usize) -> bool {
+    let places = found.members.iter().filter_map(|member| member.place);
+    let mut front = places.filter(|place| !found.table.is_behind(*place));
+    front.next() == Some(index) && front.next().is_none()
 }
 
 /// Writes all labels, with another word on one device.

@@ -163,6 +163,7 @@ impl Members {
             Part {
                 device: Arc::clone(&member.device),
                 uuid: entry.uuid,
+                size: entry.size,
                 data: entry.data,
                 granularity: member.label.granularity,
                 journal: self.table.journal,

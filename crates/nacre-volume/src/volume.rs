@@ -236,7 +236,8 @@ impl Volume {
     /// Whether there are devices behind the others.
     #[inline]
     pub fn has_behind(&self) -> bool {
-        !self.behind.is_empty()
+        let mut behind = self.behind.iter();
+        behind.any(|segment| segment.role.is_device())
     }
 
     /// Never: a volume has at least one block.

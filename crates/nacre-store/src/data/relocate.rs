@@ -25,6 +25,8 @@ pub(crate) struct Relocation<'s> {
     goal: Option<UnitNo>,
     /// What the words that are stored next leave.
     left: Vec<UnitNo>,
+    /// Whether something was copied behind that is not settled.
+    goes_behind: bool,
     /// Words that were stored and must be durable before the device goes.
     pub(crate) named: Unfenced,
     /// Units of contents that moved.
@@ -39,6 +41,7 @@ impl<'s> Relocation<'s> {
             shared: HashMap::new(),
             goal: None,
             left: Vec::new(),
+            goes_behind: false,
             named: Unfenced::nothing(),
             moved: 0,
         }
@@ -55,11 +58,27 @@ impl<'s> Relocation<'s> {
         Ok(unit)
     }
 
-    fn copy(&mut self, from: UnitNo, kind: StoreKind) -> Result<(UnitNo, Unfenced)> {
-        let to = self.take()?;
+    /// For contents: what lies behind stays behind, if there is room.
+    fn take_for(&mut self, unit: UnitNo) -> Result<UnitNo> {
+        let alloc = self.store.allocator();
+        let behind = alloc.is_behind(unit).then(|| alloc.take_behind(1));
+        match behind.flatten() {
+            Some(run) => Ok(run.start),
+            None => self.take(),
+        }
+    }
+
+    fn copy(&mut self, from: UnitNo, to: UnitNo, kind: StoreKind) -> Result<Unfenced> {
         let mut bytes = [0; UNIT_SIZE as usize];
-        self.store.volume().read(from.offset(), &mut bytes);
-        Ok((to, self.store.volume().write(to.offset(), &bytes, kind)))
+        self.store.read_contents(from.offset(), &mut bytes)?;
+        self.goes_behind |= self.store.allocator().is_behind(to);
+        self.store.store_copy(to, &bytes, kind)
+    }
+
+    /// What was copied is durable on return.
+    fn settle(&mut self, stored: Unfenced) -> Result<()> {
+        let behind = std::mem::take(&mut self.goes_behind);
+        self.store.settle_copied(stored, (true, behind))
     }
 
     /// What a page's word says once its unit has moved; `None`: it stays.
@@ -79,15 +98,11 @@ impl<'s> Relocation<'s> {
         {
             return Ok(Some(entry.moved_to(known)));
         }
-        let to = match !PARTS && entry.is_unwritten() {
-            true => self.take()?,
-            false => {
-                let (to, copied) = self.copy(unit, StoreKind::Data)?;
-                stored.join(copied);
-                to
-            }
-        };
-        if is_shared {
+        let to = self.take_for(unit)?;
+        if PARTS || !entry.is_unwritten() {
+            stored.join(self.copy(unit, to, StoreKind::Data)?);
+        }
+        if is_shared && self.store.allocator().extra(unit) > 0 {
             self.shared.insert(unit, to);
         }
         self.moved += 1;
@@ -105,8 +120,8 @@ impl<'s> Relocation<'s> {
 
     /// What leads to a copy of a node.
     fn node(&mut self, from: UnitNo, stored: &mut Unfenced) -> Result<MapWord> {
-        let (to, copied) = self.copy(from, StoreKind::Metadata)?;
-        stored.join(copied);
+        let to = self.take()?;
+        stored.join(self.copy(from, to, StoreKind::Metadata)?);
         Ok(MapWord::written(to))
     }
 }
@@ -128,7 +143,7 @@ impl<const PARTS: bool> Map<'_, PARTS> {
         };
         let Some(entry) = entry else { return Ok(()) };
         let volume = self.store.volume();
-        volume.fence(stored)?;
+        moving.settle(stored)?;
         let word = Root { height, entry }.encode(root_salt(self.id));
         moving.note(volume.store_u64(self.root_at, word, StoreKind::Metadata));
         Ok(())
@@ -162,7 +177,7 @@ impl<const PARTS: bool> Map<'_, PARTS> {
         if words.is_empty() {
             return Ok(());
         }
-        volume.fence(stored)?;
+        moving.settle(stored)?;
         for (index, entry) in words {
             let at = node.offset().add(index % FANOUT * WORD_SIZE);
             let word = entry.encode(entry_salt(self.id, level, index));
