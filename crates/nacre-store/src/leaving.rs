@@ -86,7 +86,12 @@ impl Chooser<'_> {
             return Fate::Ends;
         }
         let alloc = self.store.allocator();
-        let Some(taken) = alloc.take_like(UnitNo(first), self.goal, want) else {
+        let like = || alloc.take_like(UnitNo(first), self.goal, want);
+        let taken = match self.store.is_front_full() {
+            true => alloc.take_behind(want).or_else(like),
+            false => like(),
+        };
+        let Some(taken) = taken else {
             self.is_full = true;
             return Fate::Ends;
         };

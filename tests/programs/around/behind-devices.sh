@@ -152,14 +152,14 @@ leave() {
     nacre device add --size 64M "$front" "$SCRATCH/more" >/dev/null
     same "devices" "front:present more:present" "$(devices)"
     "${ADD[@]}" --behind --size 160M --force "$front" "$first" >/dev/null
+    contains "told" "$front: removed" "$("${REMOVE[@]}" "$SCRATCH/more" "$front")"
+    local before=$front
+    front=$SCRATCH/more
+    same "devices" "more:present 1:behind" "$(devices)"
     more 2
     more_is_right 2
-    contains "told" "$front: removed" "$("${REMOVE[@]}" "$SCRATCH/more" "$front")"
-    more_in_front=$front front=$SCRATCH/more
-    same "devices" "more:present 1:behind" "$(devices)"
-    more_is_right 2
     contents_are_right
-    front=$more_in_front
+    front=$before
     rm -f "$SCRATCH/more"
 }
 

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// The device to add; none if those that are there have more room
     #[arg(value_name = "DEVICE")]
     device: Option<PathBuf>,
-    /// Size of the file, if it is to be made; of the last device; of each file of a pool with copies
+    /// Size of the file, if it is to be made, or of the last one; of each file in a pool of copies
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// The device is to hold what is cold, behind those that are memory

@@ -540,6 +540,36 @@ fn behind_of(fs: &Fs) -> u64 {
     behind.map(|it| it.range.end.0 - it.range.start.0).sum()
 }
 
+#[test]
+fn what_leaves_the_front_goes_behind_before_the_rest_of_it_is_full() {
+    let arrangement = Arrangement {
+        behind: 1,
+        ..Arrangement::default()
+    };
+    let volume = Volume::memories(&[FRONT, FRONT, BEHIND], arrangement).expect("volume");
+    Store::format(&volume, &FormatOptions::default()).expect("format");
+    let fs = Fs::new(Store::attach(volume, &PRIVATE).expect("attach"));
+    let (made, bytes) = (0..10)
+        .map(|salt| {
+            let node = file(&fs, fs.root(), &format!("f{salt}"));
+            let bytes = pattern(4 << 20, salt);
+            write(&fs, node, 0, &bytes);
+            (node, bytes)
+        })
+        .unzip::<_, _, Vec<_>, Vec<_>>();
+    assert!(made.iter().all(|node| places(&fs, *node).1 == 0));
+    let units = units(&fs, 0);
+    assert!(!drain(&fs, &units).is_full);
+    assert_eq!(fs.store().left_on(&units).contents, 0);
+    let sides = made.iter().map(|node| places(&fs, *node));
+    let (front, behind) = sides.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
+    assert!(front > 8 * MIB && behind > 8 * MIB, "{front} and {behind}");
+    for (node, bytes) in made.iter().zip(&bytes) {
+        assert_same(&fs, *node, bytes);
+    }
+    assert_sound(&fs);
+}
+
 /// Data of a file of 40 MiB.
 const FRONT_OF_FILES: u64 = 36 * MIB;
 
