@@ -4,7 +4,8 @@
 
 front=$SCRATCH/front cold=$DISK_FOLDER/nacre-cold-$$
 first=$cold-1 second=$cold-2 third=$cold-3
-trap 'rm -f "$cold"-*' EXIT
+# What failed is kept with the pool, if it is.
+trap '(($? != 0)) && [[ -n ${KEEP:-} ]] || rm -f "$cold"-*' EXIT
 ADD=(nacre device add) REMOVE=(nacre device remove)
 
 devices() { nacre device list --json "$front" | python3 -c '
@@ -37,19 +38,29 @@ more() { # $1: which
         for n in $(seq 8); do seq $((n * 1000)) $((n * 1000 + 1000000)) >/nacre/more-$1-$n || exit 1; done' bash "$1"
 }
 
+# `is FILE COMMAND...`, in a program on the pool: the file holds what the command says, or it is told
+# where it does not.
+is() {
+    cmp -s <("${@:2}") "$1" && return
+    "${@:2}" >"$SCRATCH/expected"
+    python3 "$PROGRAMS/differs.py" "$1" "$SCRATCH/expected"
+    return 1
+}
+export -f is
+
 more_is_right() { # $1: which
     nacre run -q --pool "$front" -- bash -c '
-        for n in $(seq 8); do cmp <(seq $((n * 1000)) $((n * 1000 + 1000000))) /nacre/more-$1-$n || exit 1; done' bash "$1" ||
-        fail "contents differ"
+        for n in $(seq 8); do is /nacre/more-$1-$n seq $((n * 1000)) $((n * 1000 + 1000000)) || exit 1; done' bash "$1" ||
+        fail "contents differ, status $?"
 }
 
 contents_are_right() {
     nacre run -q --pool "$front" -- bash -c '
-        cmp <(seq 1000000) /nacre/large && cmp <(seq 200000) /nacre/clone && cmp <(seq 200000) /nacre/shared &&
+        is /nacre/large seq 1000000 && is /nacre/clone seq 200000 && is /nacre/shared seq 200000 &&
         for n in $(seq 100); do
-            cmp <(seq $n $((n + 1000))) /nacre/d/$n || exit 1
-            cmp /nacre/d/$n /nacre/d/.snapshots/monday/$n || exit 1
-        done' || fail "contents differ"
+            is /nacre/d/$n seq $n $((n + 1000)) || exit 1
+            is /nacre/d/.snapshots/monday/$n seq $n $((n + 1000)) || exit 1
+        done' || fail "contents differ, status $?"
     contains "check" clean "$(nacre check "$front")"
 }
 
