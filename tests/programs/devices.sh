@@ -94,10 +94,11 @@ goes_on() {
 
 # all_rows DEVICE: those that were acknowledged are there, in order
 all_rows() {
-    local n
+    local n found
     n=$(wc -l <"$rows")
-    gives "rows" "$n|$((n * (n + 1) / 2)) ok" bash -c "'$NACRE' run -q --pool '$1' -- sqlite3 /nacre/db \
-        'select count(*), sum(n) from t where n <= $n; pragma integrity_check' 2>/dev/null | xargs"
+    found=$(nacre run -q --pool "$1" -- sqlite3 /nacre/db "
+        select count(*), sum(n) from t where n <= $n; pragma integrity_check" 2>"$SCRATCH/said" | xargs) || true
+    same "rows of $1 ($(cat "$SCRATCH/said"))" "$n|$((n * (n + 1) / 2)) ok" "$found"
 }
 
 # wreck_old DEVICE: noise over 256 KiB of a file of numbers

@@ -2,7 +2,9 @@
 
 use crate::{bench, commands};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::env;
+use std::ffi::OsString;
 
 const EXAMPLES: &str = "\
 Start here:
@@ -67,6 +69,9 @@ pub enum Command {
 impl Arguments {
     /// Reads this process's command line; ends the process if it asks for help or is wrong.
     pub fn read() -> Arguments {
+        if let Some(run) = run_alone(env::args_os()) {
+            return run;
+        }
         let parsed = command().try_get_matches();
         let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
         parsed.unwrap_or_else(|error| {
@@ -77,6 +82,18 @@ impl Arguments {
             std::process::exit(error.exit_code());
         })
     }
+}
+
+/// `nacre run` of a command line in order. To describe all other commands takes longer than to read
+/// it, and it is what starts most. `None`: another command, or a line that is to be answered.
+fn run_alone(line: impl Iterator<Item = OsString>) -> Option<Arguments> {
+    let line: Vec<OsString> = line.skip(1).collect();
+    (line.first()? == "run").then_some(())?;
+    let command = commands::run::Arguments::augment_args(clap::Command::new("run"));
+    let matches = command.try_get_matches_from(line).ok()?;
+    let run = commands::run::Arguments::from_arg_matches(&matches).ok()?;
+    let command = Command::Run(run);
+    Some(Arguments { command })
 }
 
 /// The definition, with texts that are wrapped where they are shown and nowhere else.
@@ -144,7 +161,7 @@ fn plainly(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, Command, command, plainly};
+    use super::{Arguments, Command, command, plainly, run_alone};
     use clap::{CommandFactory, Parser};
 
     #[test]
@@ -201,6 +218,56 @@ mod tests {
             let error = Arguments::try_parse_from(line).expect_err("no number");
             let text = plainly(&error.render().to_string());
             assert!(text.contains("write a whole number"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_read_alone_as_among_all_commands() {
+        let alone = |line: &[&str]| {
+            let line = ["nacre"].iter().chain(line).map(Into::into);
+            run_alone(line).map(|read| format!("{read:?}"))
+        };
+        for line in [
+            &["run"][..],
+            &["run", "ls", "-l", "--", "-x"],
+            &[
+                "run",
+                "--pool",
+                "p",
+                "--mount=/m",
+                "-q",
+                "--wear",
+                "--",
+                "ls",
+                "--pool",
+            ],
+            &[
+                "run",
+                "--emulate",
+                "a",
+                "--emulate",
+                "b",
+                "--size",
+                "2G",
+                "sh",
+                "--help",
+            ],
+        ] {
+            let all = Arguments::parse_from(["nacre"].iter().chain(line));
+            assert_eq!(alone(line), Some(format!("{all:?}")), "{line:?}");
+        }
+        for line in [
+            &[][..],
+            &["ls", "run"],
+            &["--help"],
+            &["run", "--help"],
+            &["run", "-h"],
+            &["run", "--size", "x"],
+            &["run", "--nothing"],
+            &["run", "--keep"],
+            &["run", "--version"],
+        ] {
+            assert_eq!(alone(line), None, "{line:?}");
         }
     }
 

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     nacre_media::fault::install_handler();
+    nacre_media::survive_limit();
     nacre_session::report_stalls(|pid| eprintln!("nacre: {}", nacre_session::stall_text(pid)));
     let arguments = Arguments::read();
     let done = match arguments.command {
@@ -69,6 +70,12 @@ fn main() -> ExitCode {
         let text = failure.to_string();
         let lines: Vec<String> = text.split('\n').map(output::harmless).collect();
         eprintln!("nacre: {}", lines.join("\n"));
+        if let Some(limit) = nacre_media::met_limit() {
+            eprintln!(
+                "nacre: files may have {limit} bytes here (`ulimit -f`), and those of a pool are \
+                 larger; raise the limit for nacre, programs may set theirs below `nacre run`"
+            );
+        }
         failure.exit_code()
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result, store_failure};
 use nacre_session::{Liveness, Session, SlotRef};
-use nacre_store::{StoreError, runtime};
+use nacre_store::{StoreError, give_all_to_disk, runtime};
 use nacre_volume::{Access, Presence, Volume};
 use std::path::Path;
 
@@ -39,6 +39,15 @@ pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
         return Err(store_failure(path, StoreError::InUse));
     }
     Ok(())
+}
+
+/// Does something alone, when all of the pool is on its disks and memory has nothing of it.
+pub fn at_home<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
+    let volume = Volume::open(path, Access::ReadWrite)?;
+    let _alone = volume.lock_exclusive()?;
+    take_alone(path, &volume)?;
+    give_all_to_disk(&volume).map_err(|error| store_failure(path, error))?;
+    work(&volume)
 }
 
 /// Refuses when anybody of this session uses the pool.

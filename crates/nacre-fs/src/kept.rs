@@ -11,8 +11,11 @@ use nacre_store::layout::FLAG_KEPT;
 impl Fs {
     /// On how many disks contents can be.
     pub(crate) fn most_copies(&self) -> usize {
-        let placement = self.store.volume().placement();
-        placement.map_or(1, |placement| placement.devices())
+        let volume = self.store.volume();
+        let there = |devices: usize| devices.saturating_sub(volume.holes().len()).max(2);
+        volume
+            .placement()
+            .map_or(1, |placement| there(placement.devices()))
     }
 
     /// Sets on how many disks contents are to be; no value: on one. What a file has moves there.

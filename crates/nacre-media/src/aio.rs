@@ -4,11 +4,12 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_long, syscall};
 use rustix::io::Errno;
 use rustix::process::getpid;
+
+use crate::confined::is_confined;
 
 /// A call, as the kernel knows it.
 #[repr(C)]
@@ -42,14 +43,6 @@ const WRITE: u16 = 1;
 const SYNC: u16 = 3;
 /// The most calls at a time.
 pub(crate) const MOST: usize = 8;
-
-/// This process may make no calls that it did not make before.
-static CONFINED: AtomicBool = AtomicBool::new(false);
-
-/// From now on this process makes no asynchronous calls: whoever confines it may not know them.
-pub fn no_asynchronous_calls() {
-    CONFINED.store(true, Ordering::Relaxed);
-}
 
 impl Request {
     /// Reads so many bytes of a place of a file to memory, which stays until the call is done.
@@ -120,7 +113,7 @@ impl Context {
     /// What they name stays until [`Context::wait`] has told of those that were begun, or the
     /// process has ended.
     pub unsafe fn begin(&mut self, requests: &mut [Request]) -> usize {
-        if CONFINED.load(Ordering::Relaxed) || (!self.is_ours() && self.make().is_err()) {
+        if is_confined() || (!self.is_ours() && self.make().is_err()) {
             return 0;
         }
         let each = requests.iter_mut();

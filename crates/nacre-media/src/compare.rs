@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use nacre_types::{UNIT_SIZE, crc32c};
 
+use crate::spare::Spare;
+
 const UNIT: usize = UNIT_SIZE as usize;
 /// So many ways to put a span together from its copies are tried at most.
 const MOST_WAYS: usize = 1 << 10;
@@ -83,6 +85,19 @@ pub struct Copies {
     pub range: Range<u64>,
     /// What the devices hold there.
     pub all: Vec<Copy>,
+}
+
+impl Spare<Vec<u8>> {
+    /// So many bytes, whatever is in them.
+    pub fn bytes(&self, len: usize) -> Vec<u8> {
+        let kept = self.take().filter(|bytes| bytes.len() == len);
+        kept.unwrap_or_else(|| vec![0; len])
+    }
+
+    /// What copies were compared in is for the next ones.
+    pub fn put_all(&self, copies: Copies) {
+        copies.all.into_iter().for_each(|copy| self.put(copy.bytes));
+    }
 }
 
 impl Copies {

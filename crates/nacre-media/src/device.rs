@@ -407,8 +407,12 @@ impl Device {
 pub fn lifted(fd: OwnedFd) -> OwnedFd {
     static TURN: Mutex<()> = Mutex::new(());
     // Whoever finds another at it, or forked away from one, takes the other way.
-    let raised = TURN.try_lock().ok().zip(RaisedLimit::raise());
-    let lowest = raised.as_ref().map_or_else(high_fd, |(_, it)| it.lowest);
+    let turn = TURN.try_lock().ok();
+    let limit = getrlimit(Resource::Nofile);
+    let raised = turn.as_ref().and_then(|_| RaisedLimit::raise(limit));
+    let lowest = raised
+        .as_ref()
+        .map_or_else(|| high_fd_below(limit), |it| it.lowest);
     fcntl_dupfd_cloexec(&fd, lowest).unwrap_or(fd)
 }
 
@@ -421,8 +425,7 @@ struct RaisedLimit {
 }
 
 impl RaisedLimit {
-    fn raise() -> Option<RaisedLimit> {
-        let before = getrlimit(Resource::Nofile);
+    fn raise(before: Rlimit) -> Option<RaisedLimit> {
         let soft = before.current.filter(|&soft| soft <= USUAL_FDS)?;
         let now = Rlimit {
             current: Some(soft + HIGH_FDS),
@@ -449,10 +452,11 @@ impl Drop for RaisedLimit {
 
 /// The lowest number for kernel fds of our own below the limit: programs seldom have so many.
 pub fn high_fd() -> i32 {
-    let limit = getrlimit(Resource::Nofile)
-        .current
-        .unwrap_or(USUAL_FDS)
-        .min(USUAL_FDS);
+    high_fd_below(getrlimit(Resource::Nofile))
+}
+
+fn high_fd_below(limit: Rlimit) -> i32 {
+    let limit = limit.current.unwrap_or(USUAL_FDS).min(USUAL_FDS);
     limit.saturating_sub(HIGH_FDS).max(3) as i32
 }
 

@@ -8,6 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
 use crate::address_range::{AddressRange, RANGE_ALIGNMENT};
 use crate::arch;
+use crate::confined::is_confined;
 use crate::device::{Backing, Device, refused};
 use crate::error::MediaError;
 use crate::kind::Access;
@@ -227,8 +228,11 @@ pub(crate) fn has_small_pages(kind: DeviceKind) -> bool {
 
 /// Makes the pages of a range of a mapping for stores.
 pub(crate) fn populate(address: *mut c_void, len: usize) {
+    // Without it, each page is made by a fault.
+    if is_confined() {
+        return;
+    }
     // SAFETY: the range belongs to a mapping of ours; the advice changes no contents.
-    // Where it is refused, each page is made by a fault.
     let _ = unsafe { madvise(address, len, Advice::LinuxPopulateWrite) };
 }
 

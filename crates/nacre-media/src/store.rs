@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
 use rustix::fs::fdatasync;
-use rustix::io::{Errno, pwrite};
+use rustix::io::Errno;
 use rustix::mm::{MsyncFlags, msync};
 
 use crate::arch;
@@ -17,6 +17,7 @@ use crate::kind::FlushMethod;
 use crate::map;
 use crate::media::Media;
 use crate::observer::Watcher;
+use crate::own_writes::write_at;
 use crate::token::Unfenced;
 use crate::traffic::Direction;
 use crate::user::{UserBytes, ZEROS};
@@ -243,7 +244,7 @@ impl Media {
         };
         let mut done = 0;
         while done < bytes.len() {
-            match pwrite(file.fd(), &bytes[done..], at.get() + done as u64) {
+            match write_at(file.fd(), &bytes[done..], at.get() + done as u64) {
                 Ok(0) => return Err(MediaFailed),
                 Ok(len) => done += len,
                 Err(Errno::INTR) => {}

@@ -551,7 +551,7 @@ fn every_number_below_the_limit_of_descriptors_is_the_programs() {
 }
 
 #[test]
-fn a_program_in_strict_seccomp_mode_reads_and_writes_its_open_files() {
+fn programs_that_forbid_themselves_what_they_do_not_need_use_their_pool() {
     check("confined");
 }
 

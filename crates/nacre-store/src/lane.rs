@@ -516,7 +516,7 @@ pub(crate) fn read_tail(volume: &Volume, block: UnitNo) -> Result<LogTail> {
         let at = tail_at(block, round);
         let word = CheckedWord(volume.load_u64(at));
         let payload = word.open(word_salt(at));
-        let payload = payload.ok_or(StoreError::corrupt(None, "lane head", at))?;
+        let payload = payload.ok_or_else(|| StoreError::corrupt(None, "lane head", at))?;
         if payload == 0 {
             continue;
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use nacre_types::{
-    BLOCK_SIZE, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
+    BLOCK_SIZE, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, Uuid, VolumeOffset,
 };
 use nacre_volume::{Room, Volume};
 
@@ -109,11 +109,21 @@ impl Store {
     /// From now on nobody of those who use the pool gets units of a device that leaves.
     pub fn close_device(&self, units: Range<u64>) {
         let shared = self.session.shared();
-        shared.leaving_from.store(units.start, Release);
-        shared.leaving_to.store(units.end, Release);
+        let all = self.closing_with(&units);
+        shared.leaving_from.store(all.start, Release);
+        shared.leaving_to.store(all.end, Release);
         self.volume.now_closes();
         self.close_units(&units);
         self.allocator().recount();
+    }
+
+    /// From the first to the last unit of devices that are leaving or lost. What becomes free
+    /// between them stays taken, too, as long as the session lasts.
+    fn closing_with(&self, units: &Range<u64>) -> Range<u64> {
+        let known = Some(self.leaving_units()).filter(|known| !known.is_empty());
+        known.map_or(units.clone(), |known| {
+            known.start.min(units.start)..known.end.max(units.end)
+        })
     }
 
     /// Nobody gets units that are marked so.
@@ -136,9 +146,13 @@ impl Store {
 
     /// Bytes that are in use on a device, and that are free on all others.
     pub fn room_to_leave(&self, units: &Range<u64>) -> (u64, u64) {
-        let free_there = self.allocator().count_free_among(units.clone());
+        let alloc = self.allocator();
+        let free_there = alloc.count_free_among(units.clone());
         let used = (units.end - units.start).saturating_sub(free_there);
-        let free = self.allocator().count_free_among(0..self.units);
+        let free = match alloc.common() {
+            0 => alloc.count_free_among(0..self.units),
+            _ => alloc.count_free_for(false),
+        };
         let free = free.saturating_sub(free_there);
         (used * UNIT_SIZE, free * UNIT_SIZE)
     }
@@ -341,6 +355,25 @@ impl Store {
             }
             Volume::remove_leaving(member, room)?;
         }
+        Ok((moved, left))
+    }
+
+    /// As [`Store::remove_device`], of one of several disks that hold a part together, which has
+    /// these units alone. What cannot be read of it is lost, and told as left.
+    pub fn remove_own(
+        self,
+        member: &Path,
+        (disk, units): (Uuid, &Range<u64>),
+    ) -> Result<(u64, LeftThere)> {
+        let moved = self.evacuate(units)?;
+        let left = self.left_on(units);
+        self.commit_now()?;
+        let alone = self.abandon();
+        give_all_to_disk(&alone)?;
+        if !alone.is_clean() {
+            return Err(StoreError::InUse);
+        }
+        Volume::let_disk_leave(member, disk)?;
         Ok((moved, left))
     }
 

@@ -80,7 +80,7 @@ pub struct Store {
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
     pub(crate) former: Option<SlotRef>,
-    /// Beside the rest: ten thousand bytes, which would be copied with each move of a store.
+    /// Beside the rest, which would be copied with each move of a store.
     pub(crate) thread_caches: Box<ThreadCaches>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,

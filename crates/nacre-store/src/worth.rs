@@ -16,7 +16,7 @@ use crate::layout::{
 /// use the image yet.
 pub(crate) fn repair_header(volume: &Volume) -> Result<()> {
     if volume.has_copies() && volume.access() == Access::ReadWrite {
-        volume.scrub_first(&mut best_header)?;
+        volume.scrub_first(HEADER_UNITS * UNIT_SIZE, &mut best_header)?;
     }
     Ok(())
 }

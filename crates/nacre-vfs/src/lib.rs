@@ -19,6 +19,7 @@ mod path;
 mod reply;
 mod resolve;
 mod state;
+mod untouched;
 
 pub use calls::exec::{ExecImage, HandedOn};
 pub use calls::handles::FileHandle;

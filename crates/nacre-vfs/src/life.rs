@@ -5,6 +5,7 @@ use crate::fd::table::{FdEntry, FileId};
 use crate::path::mount::Mount;
 use crate::state::{Bound, Vfs};
 use nacre_session::SlotRef;
+use smallvec::{SmallVec, smallvec};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,8 +17,9 @@ pub struct ForkTicket<'v> {
     slots: Slots,
 }
 
-/// Of each mount whose pool is attached.
-type Slots = Vec<Option<SlotRef>>;
+/// Of each mount whose pool is attached. Not on the heap: a child that gives it back would write to
+/// one more page.
+type Slots = SmallVec<[Option<SlotRef>; 2]>;
 
 impl Vfs {
     /// Before a fork: gives the child its slots and its share of everything open.
@@ -93,7 +95,7 @@ impl Vfs {
     }
 
     fn reserve_slots(&self) -> Result<Slots, VfsError> {
-        let mut slots = vec![None; self.mounts().len()];
+        let mut slots: Slots = smallvec![None; self.mounts().len()];
         for mount in self.attached() {
             let Ok(child) = mount.fs.reserve_child_slot() else {
                 self.hand_over(&slots, None);

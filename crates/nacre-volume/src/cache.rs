@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nacre_cache::{Buffer, Disk, DiskFailed, Journal, JournalError};
-use nacre_media::{Device, DeviceKind, Image, ImageKey};
+use nacre_media::{Device, DeviceKind, Image, ImageKey, Spare};
 use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
@@ -33,8 +33,8 @@ pub(crate) struct Cache {
     pub asked: u64,
     /// After how long the disk gets what was stored, if nobody waits for that.
     pub saved_every: Option<Duration>,
-    /// Memory of versions.
-    pub buffers: Buffers,
+    /// Memory of versions that were written.
+    buffers: Spare<Buffer>,
 }
 
 /// What a label says of a cache.
@@ -48,30 +48,9 @@ pub(crate) struct Wish {
     pub saved_every: u32,
 }
 
-/// Memory of versions that were written, for the next ones.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers(Mutex<Vec<Buffer>>);
-
-/// So many are kept, none larger than this.
+/// So many buffers are kept, none larger than this.
 const KEPT: usize = 2;
 const KEPT_BYTES: usize = 1 << 20;
-
-impl Buffers {
-    pub fn take(&self) -> Buffer {
-        // Not waited for: it may have been held when this process was forked.
-        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
-        kept.unwrap_or_default()
-    }
-
-    pub fn put(&self, buffer: Buffer) {
-        if let Ok(mut kept) = self.0.try_lock()
-            && kept.len() < KEPT
-            && (1..=KEPT_BYTES).contains(&buffer.kept())
-        {
-            kept.push(buffer);
-        }
-    }
-}
 
 /// What is known of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,7 +139,19 @@ impl Cache {
             len: wish.journal,
             asked: wish.room,
             saved_every: Some(every).filter(|every| !every.is_zero()),
-            buffers: Buffers::default(),
+            buffers: Spare::new(KEPT),
+        }
+    }
+
+    /// Memory for a version.
+    pub fn buffer(&self) -> Buffer {
+        self.buffers.take().unwrap_or_default()
+    }
+
+    /// The next version may have it.
+    pub fn keep_buffer(&self, buffer: Buffer) {
+        if (1..=KEPT_BYTES).contains(&buffer.kept()) {
+            self.buffers.put(buffer);
         }
     }
 

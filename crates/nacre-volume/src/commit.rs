@@ -171,7 +171,7 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
 
 /// Writes ranges home from memory as it is by now, durably.
 fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64, JournalError> {
-    let mut buffer = cache.buffers.take();
+    let mut buffer = cache.buffer();
     let (disk, mut gathered) = (&cache.disk, Vec::new());
     homes.iter().for_each(|home| disk.expect(home.clone()));
     for home in homes {
@@ -190,7 +190,7 @@ fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64
     if !gathered.is_empty() {
         disk.settle(&gathered)?;
     }
-    cache.buffers.put(buffer);
+    cache.keep_buffer(buffer);
     let bytes = homes.iter().map(len).sum();
     image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
     Ok(bytes)
@@ -404,7 +404,7 @@ impl Volume {
                 false => journaled.add(range),
             }
         }
-        let mut journaled = Draft::new(cache.buffers.take(), journaled.0);
+        let mut journaled = Draft::new(cache.buffer(), journaled.0);
         journaled.fill(|home, bytes| image.copy(home.start, bytes));
         Some(Version {
             number,
@@ -478,8 +478,8 @@ impl Volume {
                 .word(ImageWord::Durable, 0)
                 .store(version.number, SeqCst);
         }
-        cache.buffers.put(version.first.bytes);
-        cache.buffers.put(version.journaled.into_buffer());
+        cache.keep_buffer(version.first.bytes);
+        cache.keep_buffer(version.journaled.into_buffer());
         written.map(drop).map_err(|why| {
             image.not_written();
             let unknown = image.word(ImageWord::JournalUnknown, 0);
@@ -725,7 +725,7 @@ impl Copies {
         if homes.0.is_empty() {
             return Self::default();
         }
-        let mut bytes = cache.buffers.take();
+        let mut bytes = cache.buffer();
         bytes.set_len(
             homes
                 .0

@@ -106,6 +106,12 @@ impl<'h> Home<'h> {
     }
 }
 
+impl Drop for Home<'_> {
+    fn drop(&mut self) {
+        self.legs.put_back(&mut self.copies);
+    }
+}
+
 impl Volume {
     /// As [`Volume::scrub_span`], of disks.
     pub(crate) fn scrub_disks(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress,
+    Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress, Spans,
 };
 use nacre_runtime::Trust;
 use nacre_types::{DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
@@ -25,7 +25,7 @@ use crate::member::trust_of;
 use crate::presence::{Presence, enter};
 use crate::scrub::Usage;
 use crate::seats::Comes;
-use crate::segment::Role;
+use crate::segment::{Role, units_of};
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
 /// Tells what is known of a unit.
@@ -114,10 +114,7 @@ impl Volume {
     /// Units that were on disks which are lost, and nowhere else.
     pub fn lost_units(&self) -> Vec<Range<u64>> {
         let lost = self.legs().map(|legs| legs.lost_parts());
-        let units = |part: Range<u64>| {
-            (part.start - DATA_START) >> UNIT_SHIFT..(part.end - DATA_START) >> UNIT_SHIFT
-        };
-        lost.into_iter().flatten().map(units).collect()
+        lost.iter().flatten().map(units_of).collect()
     }
 
     /// Whether a place was on a disk that is lost, and nowhere else.
@@ -221,12 +218,9 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let cache = self.cache.as_ref().ok_or(VolumeError::NoDevices)?;
         let leg = Leg::new(entry.uuid, device, true);
-        let seals = legs.spans().places(legs.spans().all());
-        let known = REBUILT_AT..REBUILT_AT + size_of::<RawRebuilt>() as u64;
         let journal = cache.at_on(legs);
-        for range in [journal..journal + cache.len, seals, known] {
-            wipe(&leg, range).map_err(|why| self.disk_failed(why))?;
-        }
+        let journal = journal..journal + cache.len;
+        forget_all(&leg, legs.spans(), journal).map_err(|why| self.disk_failed(why))?;
         let add = || {
             legs.settle_labels().map_err(|why| self.disk_failed(why))?;
             legs.changing_labels(|| {
@@ -399,6 +393,14 @@ impl Volume {
             why,
         }
     }
+}
+
+/// A disk says nothing of its own that would count, durably on return.
+pub(crate) fn forget_all(leg: &Leg, spans: &Spans, journal: Range<u64>) -> Result<(), DiskFailed> {
+    let seals = spans.places(spans.all());
+    let known = REBUILT_AT..REBUILT_AT + size_of::<RawRebuilt>() as u64;
+    let mut all = [journal, seals, known].into_iter();
+    all.try_for_each(|range| wipe(leg, range))
 }
 
 /// Nothing that was in a range counts any more; durable on return.

@@ -8,7 +8,7 @@ use nacre_types::Uuid;
 use crate::layout::{MAX_DEVICES, VERSION};
 
 /// Why the devices of a pool with copies of a part of it stay as they are (D80).
-pub(crate) const HOLDS_A_PART: &str = "each device holds a part that no other has: none can come, leave or grow yet; make another pool and copy (`nacre cp -r`)";
+pub(crate) const HOLDS_A_PART: &str = "each device holds a part that no other has: one comes or goes when nobody uses the pool (`nacre device add`, `remove`, `replace`), and none grows";
 
 /// Why a volume cannot be created, opened, grown or deleted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

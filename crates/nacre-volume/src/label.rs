@@ -16,9 +16,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES,
-    MAX_DEVICES, PARTS, PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE,
-    RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
+    BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES, PARTS,
+    PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
+    RawGranularity, RawLabel, VERSION, data_len, most_places, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{OnDevice, Stay};
@@ -504,7 +504,7 @@ fn decode_replaced(raw: &RawLabel, devices: &mut [LabelDevice]) -> Option<()> {
 /// Whether devices can hold the same.
 fn are_copies(devices: &[LabelDevice], common: u64) -> bool {
     let is_current = |device: &LabelDevice| device.state == Some(LegState::Current);
-    devices.len() <= MAX_COPIES
+    devices.len() <= most_places(common)
         && (common > 0 || devices.iter().all(|device| device.data == devices[0].data))
         && devices.iter().any(is_current)
 }
@@ -560,7 +560,12 @@ fn read_copy(device: &Arc<Device>, at: u64) -> Result<Copy, VolumeError> {
     if (at & !(granule - 1)) + granule > device.len() {
         return Ok(Copy::None);
     }
-    Ok(decode(&window(device, at)?.read_array(DeviceOffset(at))))
+    let mut bytes = [0; LABEL_SIZE as usize];
+    // A mapping takes ten calls more; but only by it are all kinds of devices read, and bad places.
+    if pread(device.fd(), &mut bytes, at) != Ok(bytes.len()) {
+        bytes = window(device, at)?.read_array(DeviceOffset(at));
+    }
+    Ok(decode(&bytes))
 }
 
 /// Reads the label of a device: the newer intact copy. Checks that the device is as long as its

@@ -47,7 +47,7 @@ pub(crate) const PARTS_LEAVE: u64 = 128;
 pub(crate) const KNOWN: u64 =
     JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE;
 /// The most devices of a pool with copies, one of them on its way in.
-pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
+const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
 /// A block that becomes one of metadata changes as a whole.
@@ -180,7 +180,7 @@ pub(crate) struct RawDevice {
     /// 0, 16 while it leaves, 17 once it is gone.
     pub state: u8,
     /// With copies: 1 if a copy has left this place, which stays as long as the pool is in use, and
-    /// until another one gets it (D81); else 0.
+    /// until another one gets it (D81), or for good where each holds a part alone (D95); else 0.
     pub vacant: u8,
     /// With copies: 1 and the place of the copy that goes once this one is current (D81); else 0.
     pub replaces: u8,
@@ -204,6 +204,14 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };
+
+/// How many places of the table copies have, where devices hold so much together, or all (0).
+pub(crate) const fn most_places(common: u64) -> usize {
+    match common {
+        0 => MAX_COPIES,
+        _ => MAX_DEVICES,
+    }
+}
 
 /// Bytes of data on a device of `size` bytes, `None` if it is too small for any.
 pub(crate) fn data_len(size: u64) -> Option<u64> {

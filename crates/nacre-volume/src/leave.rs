@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 
 use crate::create::{Shared, write_labels};
 use crate::error::{HOLDS_A_PART, VolumeError};
+use crate::join::end_replacing;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::lock::lock_device;
 use crate::member::{Member, Members};
@@ -51,9 +52,22 @@ impl Volume {
         &self.closed.gone
     }
 
+    /// Units that left with their disks, though files may name some of them (D95).
+    pub fn holes(&self) -> &[Range<u64>] {
+        &self.closed.holes
+    }
+
+    /// Units of devices that are there no more, or not for long: nobody is to get any.
+    pub fn closing_units(&self) -> Vec<Range<u64>> {
+        let lost = self.lost_units().into_iter();
+        let leaving = self.leaving().into_iter().chain(self.replaced_units());
+        lost.chain(leaving).collect()
+    }
+
     /// Units of [`Volume::units`] that are there.
     pub fn present_units(&self) -> u64 {
-        let closed = self.closed.gone.iter().map(|units| units.end - units.start);
+        let closed = self.closed.gone.iter().chain(&self.closed.holes);
+        let closed = closed.map(|units| units.end - units.start);
         self.units().saturating_sub(closed.sum())
     }
 
@@ -82,6 +96,9 @@ impl Volume {
     /// was.
     pub fn end_leaving(member: &Path) -> Result<Option<PathBuf>, VolumeError> {
         let found = Members::find(&[member], Access::ReadWrite)?;
+        if found.table.common > 0 {
+            return end_replacing(&found);
+        }
         let leaves = |entry: &LabelDevice| entry.stay == Stay::Leaves;
         let Some(index) = found.table.devices.iter().position(leaves) else {
             return Ok(None);

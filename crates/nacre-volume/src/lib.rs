@@ -22,6 +22,7 @@ mod error;
 mod further;
 mod grow;
 mod grow_copies;
+mod join;
 mod label;
 mod labels;
 mod layout;

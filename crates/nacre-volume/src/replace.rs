@@ -47,7 +47,8 @@ impl Volume {
     /// Lets copies go for which others have come that are current now. Answers where they are: they
     /// are no devices of the pool any more, and their labels are erased.
     pub fn let_replaced_go(&self) -> Result<Vec<PathBuf>, VolumeError> {
-        let Some(legs) = self.legs() else {
+        // What one alone holds is to move first.
+        let Some(legs) = self.legs().filter(|legs| legs.own().is_none()) else {
             return Ok(Vec::new());
         };
         let copies = self.copies()?;

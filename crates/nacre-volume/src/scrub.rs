@@ -212,8 +212,8 @@ impl Volume {
     }
 
     /// Scrubs the span that the volume begins with, before anybody uses it, and remembers which
-    /// devices were repaired.
-    pub fn scrub_first(&self, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
+    /// devices had a wrong header, of so many bytes. What else differs may be free (D82).
+    pub fn scrub_first(&self, header: u64, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
         let first = self.span_of(VolumeOffset(0));
         let mut rules = ScrubRules {
             judge,
@@ -221,7 +221,8 @@ impl Volume {
             trusted: None,
         };
         let found = self.scrub_span(first, &mut rules)?.found;
-        let repaired = found.iter().filter(|one| one.evidence.is_some());
+        let is_header = |one: &&Difference| one.evidence.is_some() && one.range.start.0 < header;
+        let repaired = found.iter().filter(is_header);
         let mut wrong: Vec<&PathBuf> = repaired.flat_map(|one| &one.wrong).collect();
         wrong.sort_unstable();
         wrong.dedup();

@@ -6,7 +6,7 @@ use nacre_media::{LegState, MOST_LEGS};
 use nacre_types::Uuid;
 
 use crate::label::{LabelDevice, LabelInfo};
-use crate::layout::MAX_COPIES;
+use crate::layout::most_places;
 use crate::stay::Stay;
 
 /// What a copy comes for.
@@ -22,13 +22,15 @@ pub(crate) enum Comes {
 
 impl LabelInfo {
     /// Gives a copy its place. Copies keep theirs as long as the pool is in use (T3), so one that
-    /// left has left its own.
+    /// left has left its own. Where each disk holds a part alone it is gone for good (D95).
     pub(crate) fn seat(
         &mut self,
         mut entry: LabelDevice,
         comes: Comes,
     ) -> Result<(), &'static str> {
-        if let Comes::InPlaceOf(lost) = comes {
+        if let Comes::InPlaceOf(lost) = comes
+            && (self.common == 0 || lost == entry.uuid)
+        {
             let place = self.devices.iter_mut().find(|it| it.uuid == lost);
             let place = place.ok_or("has no such device")?;
             entry.replaces = place.replaces;
@@ -38,15 +40,21 @@ impl LabelInfo {
         if let Comes::For(old) = comes {
             entry.replaces = Some(old);
         }
-        let vacant = self.devices.iter_mut().find(|it| it.stay == Stay::Gone);
+        if let Comes::InPlaceOf(lost) = comes {
+            self.vacate(lost);
+        }
+        let is_whole = self.common == 0;
+        let vacant = self.devices.iter_mut();
+        let vacant = vacant.filter(|_| is_whole).find(|it| it.stay == Stay::Gone);
         match vacant {
             Some(place) => *place = entry,
             None => self.devices.push(entry),
         }
         let staying = self.copies().filter(|(_, it)| it.replaces.is_none());
-        match staying.count() <= MOST_LEGS && self.devices.len() <= MAX_COPIES {
+        match staying.count() <= MOST_LEGS && self.devices.len() <= most_places(self.common) {
             true => Ok(()),
-            false => Err("has four copies already, which is the most"),
+            false if self.common == 0 => Err("has four copies already, which is the most"),
+            false => Err("has four devices already, or sixteen with those that left"),
         }
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Closed {
     pub gone: Vec<Range<u64>>,
     /// Those of the device that leaves.
     pub leaving: Option<Range<u64>>,
+    /// Those that are not there, though files name some of them: what they held is lost (D95).
+    pub holes: Vec<Range<u64>>,
 }
 
 impl Closed {
@@ -102,19 +104,22 @@ impl Closed {
         Self {
             gone: closed,
             leaving: leaving.map(all),
+            holes: Vec::new(),
         }
     }
 
-    /// Of disks that hold a common part: from the first to the last of what was on lost ones alone.
-    pub(crate) fn of_lost(parts: &[Range<u64>]) -> Self {
-        let units = |at: u64| (at - DATA_START) >> UNIT_SHIFT;
-        let (first, last) = (parts.first(), parts.last());
-        let all = first.zip(last);
+    /// Of disks that hold a common part, of which these parts are holes.
+    pub(crate) fn of_holes(parts: &[Range<u64>]) -> Self {
         Self {
-            gone: Vec::new(),
-            leaving: all.map(|(first, last)| units(first.start)..units(last.end)),
+            holes: parts.iter().map(units_of).collect(),
+            ..Self::default()
         }
     }
+}
+
+/// The units of a part of the logical disk.
+pub(crate) fn units_of(part: &Range<u64>) -> Range<u64> {
+    (part.start - DATA_START) >> UNIT_SHIFT..(part.end - DATA_START) >> UNIT_SHIFT
 }
 
 /// What comes next in the volume.

@@ -149,7 +149,8 @@ impl Volume {
         (arrangement, cache): (Arrangement, Option<Cache>),
     ) -> Result<Self, VolumeError> {
         let legs = cache.as_ref().and_then(|cache| cache.disk.legs());
-        let closed = legs.map_or_else(Closed::default, |legs| Closed::of_lost(&legs.lost_parts()));
+        let own = legs.and_then(|legs| legs.own());
+        let closed = own.map_or_else(Closed::default, |own| Closed::of_holes(own.holes()));
         Ok(Self {
             home: Some(home),
             ..Self::of(vec![segment], owned, (arrangement, closed), cache)?

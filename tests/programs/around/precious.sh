@@ -1,5 +1,6 @@
 # Disks that hold metadata and precious files together, and other contents each alone: either one is
-# lost, comes back, is lost beneath a database, with the power.
+# lost, comes back, is lost beneath a database, with the power; is replaced, lost and healthy; more
+# come, and leave.
 . "$PROGRAMS/expect.sh"
 . "$PROGRAMS/devices.sh"
 
@@ -141,7 +142,152 @@ beneath_a_database() {
     look "$a" | sort >"$SCRATCH/lost"
     told "$a" | grep -v new | sort >"$SCRATCH/told"
     gives "check tells what cannot be read" "" diff "$SCRATCH/lost" "$SCRATCH/told"
-    refuses "a new one instead" "make another pool" nacre device replace "$a" "$b" "$c"
+    note "a new one comes instead"
+    contains "rebuilt" "all copies are whole" "$(nacre device replace "$a" "$b" "$c" 2>/dev/null)"
+    gives "states" "current current" states "$c"
+    look "$c" | sort >"$SCRATCH/lost.then"
+    gives "what was lost goes on to fail" "" diff "$SCRATCH/lost" "$SCRATCH/lost.then"
+    gives "rows" "40 ok" bash -c "'$NACRE' cat '$c:/precious/db' >'$SCRATCH/db'
+        sqlite3 '$SCRATCH/db' 'select count(*) from t; pragma integrity_check' | xargs"
+}
+
+# members DEVICE: the names of its pool's devices
+members() { nacre device list --json "$1" 2>/dev/null | sed -n 's/.*"path": ".*\/\(.*\)",/\1/p' | xargs; }
+
+# What becomes of the new disk in the end; the canary takes away what it got.
+END=:
+
+lost_is_replaced() { # old
+    local old=$1 other=$a
+    [[ $old != "$a" ]] || other=$b
+    note "$old is lost and replaced, and killed again and again"
+    fresh
+    nacre run -q --pool "$a" -- /usr/bin/python3 "$SCRATCH/fill.py"
+    rm "$old"
+    told "$other" | sort >"$SCRATCH/lost"
+    [[ -s $SCRATCH/lost ]] || fail "nothing is lost without $old"
+    killed_until_done "$other" device replace "$other" "$old" "$c"
+    $END "$c"
+    gives "members" "${other##*/} c" members "$c"
+    gives "states" "current current" states "$other"
+    look "$c" | sort >"$SCRATCH/now"
+    gives "what was lost goes on to fail, and nothing else" "" diff "$SCRATCH/lost" "$SCRATCH/now"
+    told "$c" | sort >"$SCRATCH/told"
+    gives "check tells it" "" diff "$SCRATCH/lost" "$SCRATCH/told"
+    refuses "check, in words" "were on a device that is lost" nacre check "$c"
+    note "what is precious is on the new one, too"
+    mv "$other" "$other.away"
+    nacre run -q --pool "$c" -- sh -c 'cd /nacre/precious/later && cat f* >/dev/null && ls ../../plain >/dev/null' 2>/dev/null
+    mv "$other.away" "$other"
+    nacre device rebuild "$c" >/dev/null 2>&1
+    note "who writes the files again has them again"
+    nacre run -q --pool "$c" -- sh -c 'rm -r /nacre/plain /nacre/precious' 2>/dev/null
+    nacre run -q --pool "$c" -- /usr/bin/python3 "$SCRATCH/fill.py"
+    is_whole "$c"
+}
+
+# killed_until_done DEVICE WORDS...: nacre with these words is killed a dozen times, each second time
+# with the power; then it ends
+killed_until_done() {
+    local by=$1 tries=0 pid uuid
+    uuid=$(uuid_of "$by")
+    while ((tries++ < 12)); do
+        "$NACRE" "${@:2}" >/dev/null 2>&1 &
+        pid=$!
+        sleep "0.$((10 + tries * 37 % 60))"
+        kill -9 $pid 2>/dev/null || true
+        wait $pid 2>/dev/null || true
+        ((tries % 2)) || lose_memory "$uuid"
+    done
+    "$NACRE" "${@:2}" >"$SCRATCH/said" 2>&1 || is_over || fail "$* $(cat "$SCRATCH/said")"
+}
+
+# It had done so before it was killed last.
+is_over() { grep -q "is no device of this pool\|is a device of this pool" "$SCRATCH/said"; }
+
+healthy_is_replaced() { # old
+    local old=$1 other=$a
+    [[ $old != "$a" ]] || other=$b
+    note "$old is there and replaced beneath a precious database and plain files"
+    fresh
+    nacre run -q --pool "$a" -- /usr/bin/python3 "$SCRATCH/fill.py"
+    killed_until_done "$other" device replace "$other" "$old" "$c"
+    gives "members" "${other##*/} c" members "$c"
+    gives "states" "current current" states "$other"
+    refuses "the old one" "no device of a Nacre pool" nacre info "$old"
+    rm "$old"
+    is_whole "$c"
+    is_whole "$other"
+}
+
+# What can move moves while programs run; the rest when nobody does.
+beside_programs() {
+    note "contents move while a database runs; the disk goes when nobody uses the pool"
+    fresh
+    nacre run -q --pool "$a" -- /usr/bin/python3 "$SCRATCH/fill.py"
+    begin_database
+    goes_on before
+    refuses "to begin" "in use" nacre device replace "$a" "$b" "$c"
+    [[ ! -e $c ]] || fail "a file was made for it"
+    end_database
+    all_rows "$a"
+    nacre run -q --pool "$a" -- sh -c 'rm /nacre/db*'
+    # It begins, and is killed before contents have moved.
+    for ((looks = 0; looks < 50; looks++)); do
+        timeout -s KILL "0.$((10 + looks))" "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 || true
+        [[ $(members "$a") == "a b" ]] || break
+    done
+    if [[ $(members "$a") == "a b c" ]]; then
+        begin_database
+        goes_on afterwards
+        refuses "it waits for the end of programs" "used by" bash -c "'$NACRE' device rebuild '$a' >&2"
+        goes_on "beside a move"
+        end_database
+        contains "told" "$b: removed" "$(nacre device rebuild "$a")"
+    fi
+    all_rows "$c"
+    gives "members" "a c" members "$a"
+    is_whole "$a"
+}
+
+more_come_and_leave() {
+    note "a disk more, and either of the first ones leaves"
+    fresh
+    nacre run -q --pool "$a" -- /usr/bin/python3 "$SCRATCH/fill.py"
+    killed_until_done "$a" device add "$a" "$c"
+    gives "states" "current current current" states "$b"
+    refuses "stripes" "leave --stripe out" nacre device add --stripe 4K "$a" "$folder/e"
+    refuses "itself" "is a device of this pool" nacre device replace "$a" "$b" "$c"
+    is_whole "$c"
+    refuses "nothing to call off" "no device is leaving" nacre device remove --cancel "$b"
+    local one by=$c
+    for one in "$a" "$b"; do
+        killed_until_done "$by" device remove "$by" "$one"
+        refuses "the old one" "no device of a Nacre pool" nacre info "$one"
+        is_whole "$by"
+    done
+    refuses "the last one" "no other device" nacre device remove "$c" "$c"
+    note "a lost one is taken out"
+    nacre device add "$c" "$a" >/dev/null
+    nacre run -q --pool "$c" -- sh -c 'rm -r /nacre/plain /nacre/precious'
+    nacre run -q --pool "$c" -- /usr/bin/python3 "$SCRATCH/fill.py"
+    rm "$a"
+    told "$c" | sort >"$SCRATCH/lost"
+    contains "told" "removed" "$(nacre device remove "$c" "$a" 2>/dev/null)"
+    told "$c" | sort >"$SCRATCH/told"
+    gives "what is lost stays so" "" diff "$SCRATCH/lost" "$SCRATCH/told"
+    gives "members" "c" members "$c"
+}
+
+# A new disk that lacks what all hold must be found.
+canary() {
+    note canary
+    empty() { dd if=/dev/zero of="$1" bs=1M seek=2 count=16 conv=notrunc status=none; }
+    local said
+    if said=$(END=empty && lost_is_replaced "$b" 2>&1); then
+        fail "nobody missed what the new disk lacks"
+    fi
+    contains "what is missed" "FAILED" "$said"
 }
 
 by_attribute() {
@@ -168,7 +314,6 @@ except OSError as error:
     assert error.errno == 28, error
 assert not os.listxattr(fd)'
     contains "it is sound" clean "$(nacre check "$a")"
-    refuses "a device leaves" "no other has" nacre device remove "$a" "$b"
     no_disks
     local memory
     memory=$(mktemp -d /dev/shm/precious-XXXXXX)
@@ -186,6 +331,13 @@ main() {
     lost_with_the_power
     beneath_a_database
     by_attribute
+    lost_is_replaced "$a"
+    lost_is_replaced "$b"
+    healthy_is_replaced "$a"
+    healthy_is_replaced "$b"
+    beside_programs
+    more_come_and_leave
+    canary
 }
 
 main

@@ -54,18 +54,23 @@ healthy() { # old new
     gives "states" "current current current" states "$1"
 }
 
+# killed_after SECONDS COMMAND...: it is gone on return, as nothing goes on behind a power cut
+killed_after() {
+    "$NACRE" "${@:2}" >/dev/null 2>&1 &
+    local pid=$!
+    sleep "$1"
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+}
+
 killed() {
     note "killed again and again"
     fresh --copies 2 "$a" "$b"
     begin_database
     goes_on before
-    local tries=0 pid
+    local tries=0
     while ((tries++ < 12)) && [[ " $(members "$a") " == *" b "* ]]; do
-        "$NACRE" device replace "$a" "$b" "$c" >/dev/null 2>&1 &
-        pid=$!
-        sleep "0.0$((tries % 10))"
-        kill -9 $pid 2>/dev/null || true
-        wait $pid 2>/dev/null || true
+        killed_after "0.0$((tries % 10))" device replace "$a" "$b" "$c"
     done
     if [[ " $(members "$a") " == *" b "* ]]; then
         contains "told" "$b: removed" "$(nacre device replace "$a" "$b" "$c")"
@@ -104,7 +109,7 @@ second() {
     end_database
     local tries
     for tries in 1 2 3 4; do
-        timeout -s KILL "0.0$tries" "$NACRE" device add --copy "$a" "$b" >/dev/null 2>&1 || true
+        killed_after "0.0$tries" device add --copy "$a" "$b"
     done
     [[ $(states "$a" 2>/dev/null) == "current current" ]] || nacre device add --copy "$a" "$b" >/dev/null
     gives "states" "current current" states "$b"
@@ -125,7 +130,7 @@ larger() {
     end_database
     local tries
     for tries in 1 2 3 4; do
-        timeout -s KILL "0.0$tries" "$NACRE" grow --size 256M "$a" >/dev/null 2>&1 || true
+        killed_after "0.0$tries" grow --size 256M "$a"
     done
     [[ $(nacre device list --json "$b" | grep -c 268435456) == 2 ]] || nacre grow --size 256M "$b" >/dev/null
     all_rows "$a"

@@ -129,7 +129,8 @@ fn device_is_lost(pool: &Path) -> Failure {
     let pool = pool.display();
     Failure::Refused(format!(
         "{pool}: what is named above lay on a device that is lost. If it is there again, take it back \
-         with `nacre device rebuild {pool}`. Else copy what is left to another pool (`nacre cp -r`)"
+         with `nacre device rebuild {pool}`. Else take a new one (`nacre device replace`), and write what \
+         is named again, or remove it"
     ))
 }
 

@@ -17,10 +17,10 @@ use crate::pools::{dir, file, read, root, write};
 const MIB: u64 = 1 << 20;
 const COPIES: &[u8] = b"user.nacre.copies";
 
-struct Pool(PoolFiles);
+pub(crate) struct Pool(pub(crate) PoolFiles);
 
 impl Pool {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(PoolFiles::make(&PoolChoice {
             devices: &["a", "b"],
             bytes: 64 * MIB,
@@ -31,54 +31,54 @@ impl Pool {
         }))
     }
 
-    fn open(&self, name: &str) -> Fs {
+    pub(crate) fn open(&self, name: &str) -> Fs {
         let volume = Volume::open(&self.0.file(name), Access::ReadWrite).expect("open");
         Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
     }
 
-    fn take_away(&self, name: &str) {
+    pub(crate) fn take_away(&self, name: &str) {
         fs::rename(self.0.file(name), self.0.file("away")).unwrap();
     }
 
-    fn put_back(&self, name: &str) {
+    pub(crate) fn put_back(&self, name: &str) {
         fs::rename(self.0.file("away"), self.0.file(name)).unwrap();
     }
 
-    fn states(&self, name: &str) -> Vec<LegState> {
+    pub(crate) fn states(&self, name: &str) -> Vec<LegState> {
         states_of_copies(&self.0.file(name))
     }
 }
 
-fn close(fs: Fs) {
+pub(crate) fn close(fs: Fs) {
     fs.into_store().detach().unwrap();
 }
 
-fn find(fs: &Fs, dir: InodeRef, name: &str) -> InodeRef {
+pub(crate) fn find(fs: &Fs, dir: InodeRef, name: &str) -> InodeRef {
     fs.lookup(&root(), dir, name.as_bytes()).unwrap().node
 }
 
-fn set(fs: &Fs, node: InodeRef, value: &[u8]) -> Result<(), FsError> {
+pub(crate) fn set(fs: &Fs, node: InodeRef, value: &[u8]) -> Result<(), FsError> {
     fs.set_xattr(&root(), node, COPIES, value, XattrFlags::empty())
 }
 
-fn get(fs: &Fs, node: InodeRef) -> Result<Vec<u8>, FsError> {
+pub(crate) fn get(fs: &Fs, node: InodeRef) -> Result<Vec<u8>, FsError> {
     let mut value = [0; 16];
     let len = fs.get_xattr(&root(), node, COPIES, &mut value)?;
     Ok(value[..len].to_vec())
 }
 
-fn pattern(number: u64, len: u64) -> Vec<u8> {
+pub(crate) fn pattern(number: u64, len: u64) -> Vec<u8> {
     let byte = |at: u64| (number * 31 + at * 7 + at / 4096) as u8;
     (0..len).map(byte).collect()
 }
 
 /// Length of the file with a number.
-fn len_of(number: u64) -> u64 {
+pub(crate) fn len_of(number: u64) -> u64 {
     number * 130_000 % 1_500_000 + 5
 }
 
 /// Files in a folder; those of different numbers differ.
-fn fill(fs: &Fs, dir: InodeRef, numbers: Range<u64>) {
+pub(crate) fn fill(fs: &Fs, dir: InodeRef, numbers: Range<u64>) {
     for number in numbers {
         let node = file(fs, dir, &format!("f{number}"));
         write(fs, node, 0, &pattern(number, len_of(number)));
@@ -86,7 +86,7 @@ fn fill(fs: &Fs, dir: InodeRef, numbers: Range<u64>) {
 }
 
 /// Reads page by page; which bytes cannot be read.
-fn unreadable(fs: &Fs, node: InodeRef, wanted: &[u8]) -> Vec<Range<u64>> {
+pub(crate) fn unreadable(fs: &Fs, node: InodeRef, wanted: &[u8]) -> Vec<Range<u64>> {
     let mut lost: Vec<Range<u64>> = Vec::new();
     for (page, wanted) in (0..).zip(wanted.chunks(4096)) {
         let mut bytes = vec![0; wanted.len()];
@@ -103,7 +103,7 @@ fn unreadable(fs: &Fs, node: InodeRef, wanted: &[u8]) -> Vec<Range<u64>> {
 }
 
 /// What check says of each object.
-fn told(fs: &Fs) -> HashMap<ObjectId, Vec<Range<u64>>> {
+pub(crate) fn told(fs: &Fs) -> HashMap<ObjectId, Vec<Range<u64>>> {
     let report = check(fs.store(), &mut |_| {});
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
     let mut told: HashMap<ObjectId, Vec<Range<u64>>> = HashMap::new();
@@ -114,7 +114,7 @@ fn told(fs: &Fs) -> HashMap<ObjectId, Vec<Range<u64>>> {
 }
 
 /// With files that lie on either disk, and precious ones.
-fn filled(pool: &Pool) -> (Fs, InodeRef, InodeRef) {
+pub(crate) fn filled(pool: &Pool) -> (Fs, InodeRef, InodeRef) {
     let fs = pool.open("a");
     let [plain, precious] = ["plain", "precious"].map(|name| dir(&fs, fs.root(), name));
     set(&fs, precious, b"2").unwrap();
@@ -162,7 +162,7 @@ fn names_and_precious_files_survive_either_disk_and_the_rest_is_told() {
 }
 
 /// What works without one of the disks.
-fn go_on(fs: &Fs, plain: InodeRef, precious: InodeRef) {
+pub(crate) fn go_on(fs: &Fs, plain: InodeRef, precious: InodeRef) {
     fill(fs, plain, 40..44);
     fill(fs, precious, 44..46);
     for (dir, numbers) in [(plain, 40..44), (precious, 44..46)] {

@@ -6,6 +6,7 @@ mod behind;
 mod cached;
 
 mod data;
+mod joined;
 mod kept;
 mod leaving;
 mod lists;

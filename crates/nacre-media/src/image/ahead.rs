@@ -4,6 +4,7 @@
 //! dies stores to nothing that others use. What comes counts only if its units were absent all the
 //! time: then the disk holds them as they were.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -15,6 +16,7 @@ use rustix::io::{Errno, pread, pwrite};
 use super::load::AHEAD_MAX;
 use super::{CHUNK, DiskFds, Image, PAGE, units};
 use crate::aio::{self, Context, Request};
+use crate::own_writes::is_beyond_limit;
 
 /// So much may be on its way at a time: readers of several files or disks go on in turns.
 const MOST_AHEAD: usize = 4;
@@ -53,13 +55,23 @@ impl Next {
     }
 }
 
+/// Zeros; `None` if the program may have no more memory.
+fn zeroed(len: usize) -> Option<Vec<u8>> {
+    let layout = Layout::array::<u8>(len).ok().filter(|_| len > 0)?;
+    // SAFETY: the length is not 0.
+    let memory = unsafe { alloc_zeroed(layout) };
+    // SAFETY: it has that many bytes, all of them 0, and is allocated as a vector's is.
+    (!memory.is_null()).then(|| unsafe { Vec::from_raw_parts(memory, len, len) })
+}
+
 impl Fetched {
-    fn make_memory(&mut self, len: usize) {
+    fn make_memory(&mut self, len: usize) -> io::Result<()> {
         let needed = PARTS * len.max(AHEAD_MAX as usize) + PAGE as usize;
         if self.memory.len() < needed {
             self.forget();
-            self.memory = vec![0; needed];
+            self.memory = zeroed(needed).ok_or(Errno::NOMEM)?;
         }
+        Ok(())
     }
 
     /// The bytes of a part.
@@ -120,7 +132,7 @@ impl Fetched {
         range: &Range<u64>,
     ) -> io::Result<()> {
         let len = (range.end - range.start) as usize;
-        self.make_memory(len);
+        self.make_memory(len)?;
         if let Some(part) = self.part_of(range)
             && let Some(next) = self.take(part)
             && image.epochs(range) == next.epochs
@@ -197,6 +209,9 @@ impl Image {
     /// kernel need not clear fresh memory before: a quarter of the processor's time for much at
     /// once (D69). The holder of the lock of its region calls it.
     pub(super) fn fetch_by_buffer(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
+        if is_beyond_limit(range.end) {
+            return Err(Errno::AGAIN.into());
+        }
         let direct = (disk.direct.ok_or(Errno::AGAIN)?, disk.back);
         // Not waited for: it may have been held when this process was forked.
         let kept = self.fetched.try_lock();

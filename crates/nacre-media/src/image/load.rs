@@ -16,6 +16,7 @@ use super::{CHUNK, DiskFds, EPOCHS, Image, Mapped, REGION, REGION_LOCKS, STRIPES
 use crate::arch::thread_address;
 use crate::error::MediaFailed;
 use crate::fault::wait_for_room;
+use crate::own_writes::is_beyond_limit;
 use crate::shared_mutex::SharedMutex;
 
 /// Readers that go on where they stopped are known by where that was; so many of a process are.
@@ -346,7 +347,7 @@ impl Image {
     pub(crate) fn put_absent(&self, at: DeviceOffset, from: *const u8, len: usize) -> bool {
         let range = units(at.get()..at.get() + len as u64);
         let whole = at.get().is_multiple_of(UNIT_SIZE) && (len as u64).is_multiple_of(UNIT_SIZE);
-        if !whole || self.present.has_any(range.clone()) {
+        if !whole || self.present.has_any(range.clone()) || is_beyond_limit(at.get() + len as u64) {
             return false;
         }
         self.slow_down();

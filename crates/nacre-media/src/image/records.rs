@@ -9,6 +9,7 @@ use std::ops::Range;
 use rustix::io::{pread, pwrite};
 
 use super::Image;
+use crate::own_writes::is_beyond_limit;
 
 /// Bytes that are remembered: more than goes home at once.
 const KEPT: u64 = 4 << 20;
@@ -16,6 +17,9 @@ const KEPT: u64 = 4 << 20;
 impl Image {
     /// Remembers what was just written to a place of the journal, if there is room for it.
     pub fn keep_record(&self, journal: Range<u64>, place: u64, mut record: &[u8]) {
+        if is_beyond_limit(journal.end) {
+            return;
+        }
         for (at, len) in rounds(&journal, place, record.len()) {
             let (piece, rest) = record.split_at(len);
             let _ = pwrite(&self.file, piece, at);

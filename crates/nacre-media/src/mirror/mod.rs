@@ -50,8 +50,8 @@ use nacre_types::DeviceOffset;
 use crate::device::Device;
 use crate::error::{MediaError, MediaFailed};
 use crate::media::Media;
+use crate::spare::Spare;
 use reads::Reads;
-use scrub::Spare;
 use shared::Shared;
 use states::SLOTS;
 
@@ -111,7 +111,8 @@ pub struct Mirror {
     seen: AtomicU64,
     registry: OnceLock<Arc<dyn LegRegistry>>,
     reads: Reads,
-    spare: Spare,
+    /// Memory that spans were compared in.
+    spare: Spare<Vec<u8>>,
     writable: bool,
 }
 
@@ -180,7 +181,7 @@ impl Mirror {
             seen: AtomicU64::new(0),
             registry: OnceLock::new(),
             reads: Reads::new(spans.all().end, spans.regions_of_one())?,
-            spare: Spare::default(),
+            spare: Spare::new(MOST_LEGS),
             spans,
             writable,
         };

@@ -6,38 +6,17 @@
 //! store through mappings, or a leg lacks something, each unit is compared under its lock.
 
 use std::ops::Range;
-use std::sync::Mutex;
 
 use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, crc32c};
 
 use super::shared::Count;
-use super::states::{LegState, MOST_LEGS, States};
+use super::states::{LegState, States};
 use super::{Leg, Mirror};
 use crate::compare::{Copies, Copy, Finding, Rules, Scrubbed};
 use crate::error::MediaFailed;
 use crate::token::Unfenced;
 
 const UNIT: usize = UNIT_SIZE as usize;
-
-/// Memory that a span was compared in, for the next one: fresh memory costs more than to compare.
-#[derive(Default)]
-pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
-
-impl Spare {
-    fn take(&self, len: usize) -> Vec<u8> {
-        // Not waited for: it may have been held when this process was forked.
-        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
-        kept.filter(|bytes| bytes.len() == len)
-            .unwrap_or_else(|| vec![0; len])
-    }
-
-    fn put(&self, copies: Copies) {
-        if let Ok(mut kept) = self.0.try_lock() {
-            kept.extend(copies.all.into_iter().map(|copy| copy.bytes));
-            kept.truncate(MOST_LEGS);
-        }
-    }
-}
 
 /// What some legs hold of one range, and these legs.
 struct Held<'m> {
@@ -94,7 +73,7 @@ impl Mirror {
                 None => verified.found.push(copies.lost(None)),
             }
         }
-        self.spare.put(copies);
+        self.spare.put_all(copies);
     }
 
     /// Whether nobody has stored to a span since its legs were last known to agree. Who holds the
@@ -121,7 +100,7 @@ impl Mirror {
         current.sort_by_key(|(slot, _)| *slot != states.read_slot());
         let (mut all, mut legs) = (Vec::new(), Vec::new());
         for (slot, leg) in current {
-            let mut bytes = self.spare.take((range.end - range.start) as usize);
+            let mut bytes = self.spare.bytes((range.end - range.start) as usize);
             leg.data.copy_out(DeviceOffset(range.start), &mut bytes);
             if leg.data.watched.is_lost() || leg.data.health().is_err() {
                 self.lose(slot, LegState::Failed);
@@ -172,7 +151,7 @@ impl Mirror {
                 scrubbed.sealed += whole.len() as u64;
             }
         }
-        self.spare.put(held.copies);
+        self.spare.put_all(held.copies);
         true
     }
 
@@ -195,7 +174,7 @@ impl Mirror {
                     copies.judged(at, rules, &mut make, scrubbed);
                 }
             }
-            self.spare.put(copies);
+            self.spare.put_all(copies);
         }
     }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use nacre_vfs::{MountSpec, Vfs, VfsError};
+use nacre_vfs::{Kernel, MountSpec, Vfs, VfsError};
 
 use crate::arch::x86_64::symbols::are_found;
 use crate::entry::symbols;
@@ -12,7 +12,7 @@ use crate::program::attach::{self, AttachFailure};
 use crate::program::by_kernel;
 use crate::program::descriptors;
 use crate::program::exec;
-use crate::program::host;
+use crate::program::host::{self, Host};
 use crate::program::identity;
 use crate::program::mounts::{self, Mount};
 use crate::program::process;
@@ -149,10 +149,12 @@ fn state(mounts: Vec<Mount>, environment: &Environment) -> Result<Vfs, AttachFai
     let host = host::start(mounts.clone());
     let late = environment.starts_with_nothing();
     let spec = |(index, mount): (usize, Mount)| {
-        let fs = if late {
-            None
-        } else {
-            Some(host.attach_pool(index)?)
+        let fs = match late {
+            true => None,
+            false => match host.attach_pool(index) {
+                Err(_) if does_without(&host) => None,
+                pool => Some(pool?),
+            },
         };
         Ok(MountSpec {
             prefix: mount.prefix,
@@ -170,6 +172,23 @@ fn state(mounts: Vec<Mount>, environment: &Environment) -> Result<Vfs, AttachFai
             .map_err(|error| other("cannot take over open files", error))?;
     }
     Ok(vfs)
+}
+
+/// A program that was forbidden to open files for writing before it started does without the pool:
+/// filters of `man` have its folder from the shell, and look at no file. Nothing is found there.
+fn does_without(host: &Host) -> bool {
+    let (at, flags) = (libc::AT_FDCWD as usize, libc::O_RDWR | libc::O_CLOEXEC);
+    let null = c"/dev/null".as_ptr() as usize;
+    match kernel::checked(libc::SYS_openat, &[at, null, flags as usize]) {
+        Ok(fd) => {
+            kernel::call(libc::SYS_close, &[fd]);
+            false
+        }
+        Err(errno) => {
+            let forbidden = [libc::ENOSYS, libc::EPERM, libc::EACCES];
+            forbidden.contains(&errno) && !(0..1024).any(|fd| host.may_be_placeholder(fd))
+        }
+    }
 }
 
 /// The thread's name is that of the program, not of the memory that it was copied to.

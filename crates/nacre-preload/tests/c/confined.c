@@ -1,9 +1,13 @@
-/* A process in strict seccomp mode may only read, write and exit: its files of the pool, and others. */
+/* Programs that forbid themselves what they do not need. */
 #include "check.h"
+#include <linux/filter.h>
+#include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 
-int main(void) {
+/* In strict seccomp mode a process may only read, write and exit: its files of the pool, and others. */
+static void strict(void) {
     char found[8] = {0};
     int pool = file_with("f", "text"), ends[2];
     CHECK(!pipe(ends) && lseek(pool, 0, SEEK_SET) == 0);
@@ -15,5 +19,110 @@ int main(void) {
         syscall(SYS_exit, !good);
     }
     CHECK(status_of(child) == 0 && holds(pool, 0, "test"));
+}
+
+/* From now on these calls alone may be made. */
+static int only(const int *calls, int count) {
+    struct sock_filter filter[32];
+    int len = 0;
+    filter[len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < count; i++) {
+        filter[len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
+        filter[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    filter[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog program = {len, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* A process that may open, write and take memory as well makes files where it has not stored before. */
+static void filtered(void) {
+    static const int calls[] = {SYS_openat, SYS_open, SYS_read, SYS_write, SYS_close, SYS_exit, SYS_rt_sigreturn,
+                                SYS_brk, SYS_mmap, SYS_munmap};
+    static char bytes[1 << 20];
+    pid_t child = fork();
+    if (!child) {
+        int good = open("before", O_RDWR | O_CREAT, 0644) >= 0 && !only(calls, sizeof calls / sizeof *calls);
+        int fd = open("filtered", O_RDWR | O_CREAT, 0644);
+        for (int i = 0; good && i < 16; i++) good = write(fd, bytes, sizeof bytes) == sizeof bytes;
+        syscall(SYS_exit, !good || close(fd));
+    }
+    CHECK(status_of(child) == 0);
+}
+
+/* From now on files are opened for reading alone, as filters of `man` do it. */
+static int only_reading(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_open, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JA, 2, 0, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, O_ACCMODE),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, O_RDONLY, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* What ends a program that starts after that, in a folder of the pool. Others of it are open or not. */
+static int starts(const char *text, int open_file) {
+    pid_t child = fork();
+    if (!child) {
+        int null = open("/dev/null", O_WRONLY);
+        CHECK(dup2(null, 2) == 2 && !close_range(3, ~0U, 0));
+        if (open_file) file_with("given", "text");
+        if (only_reading()) _exit(1);
+        execl("/bin/sh", "sh", "-c", text, NULL);
+        _exit(1);
+    }
+    return status_of(child);
+}
+
+/* Its folder was the shell's and says nothing to most of them: nothing is found there, or made. */
+static void reading(void) {
+    file_with("here", "text");
+    CHECK(starts("true", 0) == 0);
+    CHECK(starts("test ! -e here && test ! -e missing && ! (: >made)", 0) == 0);
+    CHECK(access("made", F_OK) < 0);
+    CHECK(starts("true", 1) == 126);
+}
+
+static long rule(int rules, int type, const char *name, int flags) {
+    struct landlock_path_beneath_attr beneath = {LANDLOCK_ACCESS_FS_READ_FILE, open(name, O_PATH | O_CLOEXEC)};
+    long result = syscall(SYS_landlock_add_rule, rules, type, &beneath, flags);
+    close(beneath.parent_fd);
+    return result;
+}
+
+/* One that allows itself a folder of a pool, and nothing else. */
+static void landlocked(void) {
+    struct landlock_ruleset_attr all = {.handled_access_fs = LANDLOCK_ACCESS_FS_READ_FILE};
+    int rules = syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
+    if (rules < 0) return;
+    file_with("allowed", "text");
+    CHECK(!rule(rules, LANDLOCK_RULE_PATH_BENEATH, ".", 0) && !rule(rules, LANDLOCK_RULE_PATH_BENEATH, "allowed", 0));
+    CHECK(rule(rules, 77, ".", 0) < 0 && errno == EINVAL);
+    CHECK(rule(rules, LANDLOCK_RULE_PATH_BENEATH, ".", 5) < 0 && errno == EINVAL);
+    CHECK(rule(0, LANDLOCK_RULE_PATH_BENEATH, ".", 0) < 0 && errno == EBADFD);
+    CHECK(rule(-1, LANDLOCK_RULE_PATH_BENEATH, ".", 0) < 0 && errno == EBADF);
+    CHECK(rule(rules, LANDLOCK_RULE_PATH_BENEATH, "missing", 0) < 0 && errno == EBADF);
+    pid_t child = fork();
+    if (!child) {
+        int good = !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(SYS_landlock_restrict_self, rules, 0);
+        good = good && open("/etc/passwd", O_RDONLY) < 0 && errno == EACCES;
+        syscall(SYS_exit, !good || !holds(open("allowed", O_RDONLY), 0, "text"));
+    }
+    CHECK(status_of(child) == 0);
+}
+
+int main(void) {
+    strict();
+    filtered();
+    reading();
+    landlocked();
     return failures;
 }

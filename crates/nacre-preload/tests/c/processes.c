@@ -78,7 +78,24 @@ static void threads(void) {
     for (long i = 0; i < 6; i++) CHECK(!pthread_join(all[i], 0));
 }
 
+static void *parts(void *unused) {
+    CHECK(unshare(CLONE_FS) < 0 && errno == EPERM);
+    CHECK(unshare(CLONE_FILES) < 0 && errno == EINVAL);
+    return unused;
+}
+
+/* A thread that had a folder or descriptors of its own would be taken for the others here. */
+static void parted(void) {
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, 0, parts, 0) && !pthread_join(thread, 0));
+    CHECK(unshare(CLONE_FS) < 0 && errno == EPERM);
+    CHECK(!unshare(CLONE_FILES));
+    int fd = file_with("own", "text");
+    CHECK(holds(fd, 0, "text") && !close(fd));
+}
+
 int main(void) {
+    parted();
     int fd = file_with("file", "hello");
     forked(fd);
     spawn();

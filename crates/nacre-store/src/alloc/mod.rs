@@ -515,16 +515,20 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// What is freed on a device that leaves stays taken; how many units that are.
+    /// What is freed on a device that leaves or has left stays taken; how many units that are.
     fn close_again(&self, special: Special<'_>, freed: Range<u64>) -> u64 {
         let shared = special.shared;
-        let from = freed.start.max(shared.leaving_from.load(Relaxed));
-        let to = freed.end.min(shared.leaving_to.load(Relaxed));
-        if from >= to {
-            return 0;
-        }
-        self.mark_used(UnitNo(from), to - from);
-        to - from
+        let leaving = shared.leaving_from.load(Relaxed)..shared.leaving_to.load(Relaxed);
+        let closed = std::iter::once(&leaving).chain(special.volume.holes());
+        let close = |closed: &Range<u64>| {
+            let (from, to) = (freed.start.max(closed.start), freed.end.min(closed.end));
+            if from >= to {
+                return 0;
+            }
+            self.mark_used(UnitNo(from), to - from);
+            to - from
+        };
+        closed.map(close).sum()
     }
 
     /// Units behind are counted apart.

@@ -5,10 +5,10 @@
 //! its words. Threads share the buffer without locks: one that finds an entry being filled looks at
 //! the map.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nacre_media::Zeros;
 use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, VersionLock, VolumeOffset};
 use zerocopy::FromZeros;
 
@@ -165,7 +165,7 @@ struct LeafPlace {
 const LEAVES: usize = 64;
 
 /// The buffer of one attached pool.
-pub(crate) struct ExtentCache(Box<[CacheLine; ENTRIES]>, Box<[LeafPlace; LEAVES]>);
+pub(crate) struct ExtentCache(Zeros<[CacheLine; ENTRIES]>, Zeros<[LeafPlace; LEAVES]>);
 
 /// Where the entries of an object begin: those of objects with neighbouring numbers lie far apart,
 /// so that a few long files find room side by side.
@@ -188,14 +188,10 @@ fn second_choice(first: usize) -> usize {
     first ^ (ENTRIES / 2)
 }
 
-/// Zero pages that nobody has touched: most processes use few.
-fn empty<T: FromZeros>() -> Box<T> {
-    T::new_box_zeroed().unwrap_or_else(|_| handle_alloc_error(Layout::new::<T>()))
-}
-
 impl ExtentCache {
     pub(crate) fn new() -> Self {
-        Self(empty(), empty())
+        // Pages that nobody has touched: most processes use few.
+        Self(Zeros::new(), Zeros::new())
     }
 
     /// The lowest node that maps a page, if it is the one that was written to last under this

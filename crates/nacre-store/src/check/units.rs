@@ -112,12 +112,13 @@ impl Check<'_> {
 
     fn compare_bitmap(&mut self) {
         let damaged = !self.report.problems.is_empty();
-        let leaving = self.store.leaving_units();
+        let mut closed = self.store.volume().holes().to_vec();
+        closed.push(self.store.leaving_units());
         for (index, word) in self.store.session().unit_bits().iter().enumerate() {
             let marked = word.load(std::sync::atomic::Ordering::Acquire);
             let used = self.units.used.get(index).copied().unwrap_or(u64::MAX);
-            // All units of a device that leaves are marked.
-            let leaves = leaving.contains(&(index as u64 * 64));
+            // All units of a device that leaves or has left are marked.
+            let leaves = closed.iter().any(|it| it.contains(&(index as u64 * 64)));
             let leaked = if leaves { 0 } else { marked & !used };
             self.report.counts.leaked_units += u64::from(leaked.count_ones());
             let unmarked = used & !marked;

@@ -3,6 +3,7 @@
 //! One commit serves all who wait, of all processes: who finds another one under way waits for it
 //! and then looks whether a version that was begun after the call is durable.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
@@ -328,21 +329,23 @@ impl Store {
     /// Of disks that were lost nobody gets units any more, and what memory still has of them goes:
     /// what is stored there would be lost, too (D80).
     pub(crate) fn leave_lost(&self) {
-        let lost = match self.volume().common_units() {
-            0 => return,
-            _ => self.volume().lost_units(),
-        };
-        let Some((first, last)) = lost.first().zip(lost.last()) else {
+        if self.volume().common_units() == 0 {
             return;
-        };
-        let all = first.start..last.end;
-        if self.is_writable() && self.leaving_units() != all {
-            self.close_device(all);
         }
-        for units in &lost {
+        let closing = self.volume().closing_units().into_iter();
+        let open = closing.filter(|units| self.is_writable() && !self.is_closed(units));
+        open.for_each(|units| self.close_device(units));
+        for units in self.volume().lost_units() {
             let len = (units.end - units.start) * UNIT_SIZE;
             self.volume().drop_range(UnitNo(units.start).offset(), len);
         }
+    }
+
+    /// Whether nobody gets any of these units, nor will once they are free.
+    fn is_closed(&self, units: &Range<u64>) -> bool {
+        let closed = self.leaving_units();
+        let stays = closed.start <= units.start && units.end <= closed.end;
+        stays && self.allocator().count_free_among(units.clone()) == 0
     }
 
     /// How often somebody should call [`Store::commit_now`].

@@ -119,13 +119,16 @@ impl Store {
         while let Some(run) = self.next_movable(id, page) {
             page = match choose(run) {
                 Fate::Stays(pages) => run.page + pages.max(1),
-                Fate::Goes(to) if self.copy_run(run, to, &mut leaving.stored)? => {
-                    let count = to.count;
-                    leaving.runs.push((PageRun { count, ..run }, to));
-                    run.page + count
-                }
-                // It cannot be read, or it has to wait.
-                Fate::Goes(_) | Fate::Ends => {
+                Fate::Goes(to) => match self.copy_run(run, to, &mut leaving.stored)? {
+                    // What cannot be read stays.
+                    0 => run.page + 1,
+                    count => {
+                        let to = Run { count, ..to };
+                        leaving.runs.push((PageRun { count, ..run }, to));
+                        run.page + count
+                    }
+                },
+                Fate::Ends => {
                     next = Some(run.page);
                     break;
                 }
@@ -163,16 +166,25 @@ impl Store {
         None
     }
 
-    /// Whether the first pages of a run were copied to units, which are free again if not.
-    fn copy_run(&self, run: PageRun, to: Run, stored: &mut Unfenced) -> Result<bool> {
-        let copied = self.copy_units(run.entry.unit(), to);
-        if !matches!(copied, Ok(Some(_))) {
-            self.allocator().free(to.start, to.count);
+    /// How many of the first pages of a run were copied to units; the others are free again. Where
+    /// not all can be read it is one, or none.
+    fn copy_run(&self, run: PageRun, to: Run, stored: &mut Unfenced) -> Result<u64> {
+        let mut copied = Ok(0);
+        for count in [to.count, 1] {
+            let first = Run { count, ..to };
+            match self.copy_units(run.entry.unit(), first) {
+                Ok(None) => continue,
+                Ok(Some(done)) => {
+                    stored.join(done);
+                    copied = Ok(count);
+                }
+                Err(error) => copied = Err(error),
+            }
+            break;
         }
-        let copied = copied?;
-        let is_copied = copied.is_some();
-        stored.join(copied.unwrap_or_else(Unfenced::nothing));
-        Ok(is_copied)
+        let kept = copied.as_ref().copied().unwrap_or(0);
+        self.allocator().free(to.start.add(kept), to.count - kept);
+        copied
     }
 
     /// What was copied to the front, or behind, is durable on return.
@@ -241,15 +253,16 @@ impl Store {
 }
 
 impl File<'_> {
-    /// The first pages of a run that only this object owns, each in one unit, and that all lie in
-    /// front or all behind.
+    /// The first pages of a run that only this object owns, each in one unit that is not lost, and
+    /// that all lie in front or all behind.
     fn movable(&self, run: PageRun) -> Option<PageRun> {
         let alloc = self.store.allocator();
         let parts = PartsMap::of_parts(self.store, self.id, self.onode);
         let is_own = |step: &u64| {
             let entry = run.entry.advance(*step);
             let has_one_unit = parts.entry(run.page + step).is_ok_and(MapWord::is_hole);
-            has_one_unit && (!entry.may_be_shared() || alloc.extra(entry.unit()) == 0)
+            let is_sole = !entry.may_be_shared() || alloc.extra(entry.unit()) == 0;
+            has_one_unit && is_sole && !alloc.is_lost(entry.unit())
         };
         let steps = if run.entry.is_written() { run.count } else { 0 };
         let first = (0..steps).find(is_own)?;

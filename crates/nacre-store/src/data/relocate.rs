@@ -53,9 +53,9 @@ impl<'s> Relocation<'s> {
 
     fn take(&mut self) -> Result<UnitNo> {
         let goal = self.goal;
-        let unit = self.store.take_space(|alloc| alloc.take_one(goal))?;
-        self.goal = Some(unit.add(1));
-        Ok(unit)
+        let run = self.store.take_space(|alloc| alloc.take(goal, 1))?;
+        self.goal = Some(run.end());
+        Ok(run.start)
     }
 
     /// For contents: what lies behind stays behind, if there is room.
@@ -68,11 +68,17 @@ impl<'s> Relocation<'s> {
         }
     }
 
-    fn copy(&mut self, from: UnitNo, to: UnitNo, kind: StoreKind) -> Result<Unfenced> {
+    /// Copies contents. `None`: they cannot be read.
+    fn copy_contents(&mut self, from: UnitNo) -> Result<Option<(UnitNo, Unfenced)>> {
+        let to = self.take_for(from)?;
         let mut bytes = [0; UNIT_SIZE as usize];
-        self.store.read_contents(from.offset(), &mut bytes)?;
+        if self.store.read_contents(from.offset(), &mut bytes).is_err() {
+            self.store.allocator().free(to, 1);
+            return Ok(None);
+        }
         self.goes_behind |= self.store.allocator().is_behind(to);
-        self.store.store_copy(to, &bytes, kind)
+        let stored = self.store.store_copy(to, &bytes, StoreKind::Data)?;
+        Ok(Some((to, stored)))
     }
 
     /// What was copied is durable on return.
@@ -92,16 +98,23 @@ impl<'s> Relocation<'s> {
             return Ok(None);
         }
         let is_shared = !PARTS && entry.may_be_shared();
-        self.left.push(unit);
         if let Some(&known) = self.shared.get(&unit).filter(|_| is_shared)
             && self.store.allocator().share(known, 1)
         {
+            self.left.push(unit);
             return Ok(Some(entry.moved_to(known)));
         }
-        let to = self.take_for(unit)?;
-        if PARTS || !entry.is_unwritten() {
-            stored.join(self.copy(unit, to, StoreKind::Data)?);
-        }
+        let to = match !PARTS && entry.is_unwritten() {
+            true => self.take_for(unit)?,
+            false => {
+                let Some((to, copied)) = self.copy_contents(unit)? else {
+                    return Ok(None);
+                };
+                stored.join(copied);
+                to
+            }
+        };
+        self.left.push(unit);
         if is_shared && self.store.allocator().extra(unit) > 0 {
             self.shared.insert(unit, to);
         }
@@ -120,8 +133,11 @@ impl<'s> Relocation<'s> {
 
     /// What leads to a copy of a node.
     fn node(&mut self, from: UnitNo, stored: &mut Unfenced) -> Result<MapWord> {
-        let to = self.take()?;
-        stored.join(self.copy(from, to, StoreKind::Metadata)?);
+        let to = self.store.take_space(|alloc| alloc.take_one(None))?;
+        let volume = self.store.volume();
+        let mut bytes = [0; UNIT_SIZE as usize];
+        volume.read(from.offset(), &mut bytes);
+        stored.join(volume.write(to.offset(), &bytes, StoreKind::Metadata));
         Ok(MapWord::written(to))
     }
 }

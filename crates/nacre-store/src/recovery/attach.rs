@@ -347,7 +347,9 @@ impl Store {
         for units in self.volume.closed_units() {
             self.close_units(units);
         }
-        if let Some(units) = self.volume.leaving() {
+        let holes = self.volume.holes().iter();
+        holes.for_each(|units| self.close_units(units));
+        for units in self.volume.closing_units() {
             self.close_device(units);
         }
         self.allocator().recount();

@@ -1,5 +1,6 @@
 //! The allocator snapshot: what a clean detach leaves so that the next attach need not scan.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c, site};
@@ -11,6 +12,12 @@ use crate::store::Store;
 use crate::superblock::PoolState;
 
 const HEAD: usize = size_of::<RawSnapshot>();
+
+fn append_words(words: &[AtomicU64], area: &mut Vec<u8>) {
+    for word in words {
+        area.extend_from_slice(&word.load(Relaxed).to_le_bytes());
+    }
+}
 
 impl Store {
     /// Writes the bitmaps and extra references to free units, durably. `None`: no contiguous room.
@@ -51,10 +58,10 @@ impl Store {
         let unit_words = units.len().min((self.units / 64) as usize);
         let object_words = (self.block_count() * ONODES_PER_BLOCK / 64) as usize;
         let objects = &self.session.object_bits()[..object_words];
-        let mut area = vec![0; HEAD];
-        for word in units[..unit_words].iter().chain(objects) {
-            area.extend_from_slice(&word.load(Relaxed).to_le_bytes());
-        }
+        let mut area = Vec::with_capacity(HEAD + (unit_words + objects.len()) * 8);
+        area.resize(HEAD, 0);
+        append_words(&units[..unit_words], &mut area);
+        append_words(objects, &mut area);
         let shared = self.append_shared(unit_words, &mut area);
         let body_crc = crc32c(&area[HEAD..]);
         let mut head = RawSnapshot {
@@ -77,11 +84,10 @@ impl Store {
         let counts = self.session.share_counts();
         let mut shared = 0;
         for (index, word) in self.session.unit_bits()[..unit_words].iter().enumerate() {
-            let used = word.load(Relaxed);
-            for unit in (index * 64..)
-                .take(64)
-                .filter(|unit| used >> (unit % 64) & 1 == 1)
-            {
+            let mut used = word.load(Relaxed);
+            while used != 0 {
+                let unit = index * 64 + used.trailing_zeros() as usize;
+                used &= used - 1;
                 let count = counts[unit].load(Relaxed);
                 if count != 0 {
                     area.extend_from_slice(&(unit as u64 | u64::from(count) << 48).to_le_bytes());

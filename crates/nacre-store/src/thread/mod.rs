@@ -23,7 +23,7 @@ const THREAD_CACHES: usize = 13;
 /// Control blocks of threads lie at the same place of a page.
 const PAGE_SHIFT: u32 = 12;
 
-/// Several threads may share one: all in it are hints, or locked.
+/// Several threads may share one: all in it are hints.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct ThreadCache {
@@ -31,25 +31,39 @@ pub(crate) struct ThreadCache {
     pub(crate) lane: AtomicU32,
     /// An [`OwnShard`].
     pub(crate) shard: AtomicU64,
-    /// Memory of finished transactions, for the next ones. Never waited for: a forked child may
-    /// find it locked by a thread that does not exist there.
-    spare: Mutex<Scratch>,
 }
 
-/// The per-thread caches of one process.
+/// Memory of finished transactions, for the next ones. Never waited for: a forked child may find it
+/// locked by a thread that does not exist there.
 #[derive(Default)]
-pub(crate) struct ThreadCaches([ThreadCache; THREAD_CACHES]);
+#[repr(align(64))]
+struct Spare(Mutex<Scratch>);
+
+/// The per-thread caches of one process. Each forked child writes the hints: they share a page.
+pub(crate) struct ThreadCaches {
+    hints: [ThreadCache; THREAD_CACHES],
+    spares: Box<[Spare]>,
+}
+
+impl Default for ThreadCaches {
+    fn default() -> ThreadCaches {
+        ThreadCaches {
+            hints: Default::default(),
+            spares: (0..THREAD_CACHES).map(|_| Spare::default()).collect(),
+        }
+    }
+}
 
 impl ThreadCaches {
     /// That of the calling thread.
     #[inline]
     pub(crate) fn own(&self) -> &ThreadCache {
-        &self.0[number()]
+        &self.hints[number()]
     }
 
     /// Where to look first: each process elsewhere. Its threads part when they meet.
     pub(crate) fn begin(&self, slot: SlotRef) {
-        for thread_cache in &self.0 {
+        for thread_cache in &self.hints {
             thread_cache.lane.store(u32::from(slot.slot), Relaxed);
             thread_cache.shard.store(OwnShard::first(slot), Relaxed);
         }
@@ -59,9 +73,9 @@ impl ThreadCaches {
     #[inline]
     pub(crate) fn lend(&self) -> Lent<'_> {
         let own = number();
-        let (before, from) = self.0.split_at(own);
-        let mut thread_caches = from.iter().chain(before);
-        match thread_caches.find_map(|thread_cache| thread_cache.spare.try_lock().ok()) {
+        let (before, from) = self.spares.split_at(own);
+        let mut spares = from.iter().chain(before);
+        match spares.find_map(|spare| spare.0.try_lock().ok()) {
             Some(spare) => Lent::Spare(spare),
             None => Lent::Own(Box::default()),
         }

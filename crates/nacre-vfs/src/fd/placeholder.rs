@@ -16,6 +16,7 @@
 //!   for another file.
 
 use crate::fd::word::update;
+use crate::untouched::zeros;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers that can be cached lie below.
@@ -75,7 +76,7 @@ pub(crate) const FORKS_BITS: u32 = 12;
 impl Placeholders {
     pub(crate) fn new() -> Placeholders {
         Placeholders {
-            notes: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
+            notes: zeros(NUMBERS),
             cached: [const { AtomicU64::new(0) }; NUMBERS / BITS],
             floor: AtomicU64::new(0),
             epoch: AtomicU64::new(0),

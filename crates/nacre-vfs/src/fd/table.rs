@@ -6,11 +6,10 @@
 //! another one may be closing it.
 
 use crate::fd::word::update;
+use crate::untouched::zeros;
 use nacre_session::OfdId;
-use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use zerocopy::FromZeros;
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 64;
@@ -86,7 +85,7 @@ type Chunk = Box<[AtomicU64]>;
 /// Entries by fd number, in chunks that are made when first needed.
 pub(crate) struct FdTable {
     first: Chunk,
-    others: Box<[OnceLock<Chunk>]>,
+    others: OnceLock<Box<[OnceLock<Chunk>]>>,
     /// One more than the highest number that ever held a pool's file.
     end: AtomicI32,
 }
@@ -94,8 +93,8 @@ pub(crate) struct FdTable {
 impl FdTable {
     pub(crate) fn new() -> FdTable {
         FdTable {
-            first: new_chunk(),
-            others: (1..CHUNKS).map(|_| OnceLock::new()).collect(),
+            first: zeros(CHUNK),
+            others: OnceLock::new(),
             end: AtomicI32::new(0),
         }
     }
@@ -107,7 +106,7 @@ impl FdTable {
         let word = match self.first.get(fd) {
             Some(word) => word,
             None if fd >= CHUNK * CHUNKS => return None,
-            None => match self.others[fd / CHUNK - 1].get() {
+            None => match self.other(fd).and_then(OnceLock::get) {
                 Some(chunk) => &chunk[fd % CHUNK],
                 None => return Some(FdEntry::Unknown),
             },
@@ -164,7 +163,7 @@ impl FdTable {
     #[inline]
     pub(crate) fn needs_chunk(&self, fd: i32) -> bool {
         (CHUNK as i32..TABLE_LEN).contains(&fd)
-            && self.others[fd as usize / CHUNK - 1].get().is_none()
+            && self.other(fd as usize).and_then(OnceLock::get).is_none()
     }
 
     #[inline]
@@ -172,8 +171,16 @@ impl FdTable {
         let fd = usize::try_from(fd).ok().filter(|&fd| fd < CHUNK * CHUNKS)?;
         Some(match self.first.get(fd) {
             Some(word) => word,
-            None => &self.others[fd / CHUNK - 1].get_or_init(new_chunk)[fd % CHUNK],
+            None => {
+                let others = self.others.get_or_init(no_others);
+                &others[fd / CHUNK - 1].get_or_init(|| zeros(CHUNK))[fd % CHUNK]
+            }
         })
+    }
+
+    /// Where the chunk of a number behind the first one is, once there is any.
+    fn other(&self, fd: usize) -> Option<&OnceLock<Chunk>> {
+        self.others.get()?.get(fd / CHUNK - 1)
     }
 
     /// All fds that are known to be files of pools.
@@ -185,10 +192,8 @@ impl FdTable {
     }
 }
 
-/// Zero memory that nobody has touched: most processes use a few numbers, or none.
-fn new_chunk() -> Chunk {
-    let made = <[AtomicU64]>::new_box_zeroed_with_elems(CHUNK);
-    made.unwrap_or_else(|_| handle_alloc_error(Layout::new::<[AtomicU64; CHUNK]>()))
+fn no_others() -> Box<[OnceLock<Chunk>]> {
+    (1..CHUNKS).map(|_| OnceLock::new()).collect()
 }
 
 #[cfg(test)]
@@ -231,6 +236,16 @@ mod tests {
         assert_eq!(table.get(-1), None);
         table.set(TABLE_LEN, FdEntry::Host, true);
         assert_eq!(table.get(TABLE_LEN), None);
+    }
+
+    #[test]
+    fn a_chunk_is_made_by_its_first_entry() {
+        let table = FdTable::new();
+        assert_eq!(table.get(5000), Some(FdEntry::Unknown));
+        assert!(!table.needs_chunk(3) && table.needs_chunk(5000));
+        table.set(5000, entry(0, 2, 1), true);
+        assert!(!table.needs_chunk(5001) && table.needs_chunk(2000));
+        assert_eq!(table.get(2000), Some(FdEntry::Unknown));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::fd::table::FileId;
 use crate::fd::word::update;
+use crate::untouched::zeros;
 use nacre_session::{MAX_OFDS, OfdId};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,40 +19,47 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 type Chunk = Box<[AtomicU64]>;
 
 /// Counts of one pool's descriptions, by their index.
+#[derive(Default)]
 struct PoolUses {
-    chunks: Box<[OnceLock<Chunk>]>,
+    /// Made when first needed, as each of the chunks.
+    chunks: OnceLock<Box<[OnceLock<Chunk>]>>,
 }
 
 impl PoolUses {
-    fn new() -> PoolUses {
-        PoolUses {
-            chunks: (0..MAX_OFDS as usize / CHUNK)
-                .map(|_| OnceLock::new())
-                .collect(),
-        }
-    }
-
     #[inline]
     fn word(&self, index: u32) -> &AtomicU64 {
         let index = index as usize;
-        let chunk = self.chunks[index / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| AtomicU64::new(0)).collect());
+        let chunks = self.chunks.get_or_init(no_chunks);
+        let chunk = chunks[index / CHUNK].get_or_init(|| zeros(CHUNK));
         &chunk[index % CHUNK]
     }
 
+    /// Whether there is a chunk for this index.
+    #[inline]
+    fn has(&self, index: u32) -> bool {
+        let chunks = self.chunks.get();
+        let chunk = chunks.and_then(|chunks| chunks[index as usize / CHUNK].get());
+        chunk.is_some()
+    }
+
+    /// The chunks that there are, with their numbers.
+    fn chunks(&self) -> impl Iterator<Item = (usize, &Chunk)> + '_ {
+        let chunks = self.chunks.get().into_iter();
+        let chunks = chunks.flat_map(|chunks| chunks.iter()).enumerate();
+        chunks.filter_map(|(at, chunk)| Some((at, chunk.get()?)))
+    }
+
     fn made(&self) -> impl Iterator<Item = (usize, &AtomicU64)> + '_ {
-        let chunks = self
-            .chunks
-            .iter()
-            .enumerate()
-            .filter_map(|(at, chunk)| Some((at, chunk.get()?)));
-        chunks.flat_map(|(at, chunk)| {
-            chunk
-                .iter()
-                .enumerate()
-                .map(move |(i, word)| (at * CHUNK + i, word))
+        self.chunks().flat_map(|(at, chunk)| {
+            let words = chunk.iter().enumerate();
+            words.map(move |(i, word)| (at * CHUNK + i, word))
         })
     }
+}
+
+fn no_chunks() -> Box<[OnceLock<Chunk>]> {
+    let chunks = 0..MAX_OFDS as usize / CHUNK;
+    chunks.map(|_| OnceLock::new()).collect()
 }
 
 /// Counts of all pools.
@@ -62,7 +70,7 @@ pub(crate) struct Uses {
 impl Uses {
     pub(crate) fn new(pools: usize) -> Uses {
         Uses {
-            pools: (0..pools).map(|_| PoolUses::new()).collect(),
+            pools: (0..pools).map(|_| PoolUses::default()).collect(),
         }
     }
 
@@ -110,20 +118,25 @@ impl Uses {
         })
     }
 
-    /// Forgets everything; only a fresh child process does so.
+    /// Forgets everything; only a fresh child process does so. What is zero is not written: its
+    /// page would be copied.
     pub(crate) fn clear(&self) {
-        for pool in &self.pools {
-            pool.made()
-                .for_each(|(_, word)| word.store(0, Ordering::Relaxed));
+        const TOGETHER: usize = 8;
+        let chunks = self.pools.iter().flat_map(PoolUses::chunks);
+        for words in chunks.flat_map(|(_, chunk)| chunk.chunks(TOGETHER)) {
+            let all = words.iter().map(|word| word.load(Ordering::Relaxed));
+            if all.fold(0, |all, word| all | word) != 0 {
+                words
+                    .iter()
+                    .for_each(|word| word.store(0, Ordering::Relaxed));
+            }
         }
     }
 
     /// Whether `add` of this description would allocate.
     #[inline]
     pub(crate) fn needs_chunk(&self, id: FileId) -> bool {
-        self.pools[id.pool].chunks[id.ofd.index as usize / CHUNK]
-            .get()
-            .is_none()
+        !self.pools[id.pool].has(id.ofd.index)
     }
 
     #[inline]
@@ -158,6 +171,24 @@ mod tests {
         assert!(!uses.remove(id, true));
         assert!(uses.remove(id, true));
         assert!(!uses.add_if_used(id));
+    }
+
+    #[test]
+    fn counts_are_made_by_their_first_use() {
+        let uses = Uses::new(1);
+        let of = |index| FileId {
+            pool: 0,
+            ofd: OfdId {
+                index,
+                generation: 1,
+            },
+        };
+        assert!(uses.needs_chunk(of(0)) && uses.needs_chunk(of(5000)));
+        assert_eq!(uses.used(0).count(), 0);
+        uses.clear();
+        assert!(uses.needs_chunk(of(0)));
+        uses.add(of(5000), true);
+        assert!(!uses.needs_chunk(of(5001)) && uses.needs_chunk(of(0)));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nacre_fs::{Cred, Fs, InodeRef, NameFact};
 use nacre_types::{Ino, VersionLock, last_word_of, words_of};
+use zerocopy::FromZeros;
+
+use crate::untouched::zeros;
 
 /// Ways that are remembered at once; a power of two.
 const PLACES: usize = 16;
@@ -30,7 +33,7 @@ pub(crate) struct Way<'p> {
 }
 
 /// One remembered way.
-#[derive(Default)]
+#[derive(FromZeros)]
 struct CachedPath {
     version: VersionLock,
     head: [AtomicU64; HEAD_WORDS],
@@ -122,7 +125,7 @@ impl CachedPath {
 
 impl PathCache {
     pub(crate) fn new() -> PathCache {
-        PathCache((0..PLACES).map(|_| CachedPath::default()).collect())
+        PathCache(zeros(PLACES))
     }
 
     /// Where the way leads, if that is known; else whether it is worth remembering.

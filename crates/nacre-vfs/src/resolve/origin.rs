@@ -251,18 +251,18 @@ impl Vfs {
             let found = self.kernel().readlink(dirfd, path, &mut [0]);
             found.err().map(|KernelError(errno)| errno == ENOENT)
         };
-        if follow_last && missing(path) != Some(true) {
-            return false;
-        }
+        // In a folder that is missing there is no link: the path itself is asked for last.
+        let mut is_below_missing = false;
         let mut rest = path;
         while let Some(slash @ 1..) = rest.iter().rposition(|&byte| byte == b'/') {
             rest = &path[..slash];
             match missing(rest) {
-                Some(true) => {}
-                exists => return exists.is_some(),
+                Some(true) => is_below_missing = true,
+                Some(false) => break,
+                None => return false,
             }
         }
-        true
+        !follow_last || is_below_missing || missing(path) == Some(true)
     }
 
     /// Follows a path on the host, link by link, until it enters a pool.

@@ -23,12 +23,12 @@ use crate::labels::write_as;
 impl LegsDisk {
     /// The parts of the logical disk that are on disks which are lost.
     pub fn lost_parts(&self) -> Vec<Range<u64>> {
-        let parts = self
-            .own()
-            .into_iter()
-            .flat_map(|own| own.parts().iter().enumerate());
-        let lost = parts.filter(|(owner, _)| self.owner(*owner).is_none());
-        lost.map(|(_, part)| part.clone()).collect()
+        let own = self.own().into_iter();
+        let parts = own.flat_map(|own| own.parts().iter().enumerate().map(move |it| (own, it)));
+        let lost = parts.filter(|(own, (owner, part))| {
+            !own.holes().contains(part) && self.owner(*owner).is_none()
+        });
+        lost.map(|(_, (_, part))| part.clone()).collect()
     }
 
     /// Whether a disk is there that has a place.

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::Arc;
 
-use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Device, FileCall, lifted, write_back};
+use nacre_cache::{Buffer, Disk, DiskFailed};
+use nacre_media::{Device, FileCall, is_beyond_limit, lifted, write_at, write_back};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::{Errno, pread};
 
 /// Offsets, lengths and addresses of direct I/O are multiples of this.
 const BLOCK: usize = 4096;
@@ -52,9 +52,11 @@ impl FileDisk {
         self.through.clone()
     }
 
-    /// What writes through the cache, to be done together with others.
+    /// What writes through the cache, to be done together with others, if that is possible.
     pub fn call_through<'c>(&'c self, at: u64, bytes: &'c [u8]) -> Option<FileCall<'c>> {
-        Some(FileCall::Write(self.through()?, at, bytes))
+        let is_possible = !is_beyond_limit(at + bytes.len() as u64);
+        let fd = self.through().filter(|_| is_possible)?;
+        Some(FileCall::Write(fd, at, bytes))
     }
 
     /// What syncs it, to be done together with others.
@@ -63,16 +65,15 @@ impl FileDisk {
     }
 
     /// Fills `to` with what the device holds, whatever the kernel remembers of it, where that can
-    /// be told. Both are whole blocks.
-    pub fn read_medium(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+    /// be told, by way of memory that direct I/O takes. Both are whole blocks.
+    pub fn read_medium(&self, at: u64, to: &mut [u8], room: &mut Buffer) -> Result<(), DiskFailed> {
         let Some(fd) = self.through() else {
             return self.read(at, to);
         };
         // Where the fd is not direct.
         self.forget(at, to.len() as u64);
-        let mut room = vec![0; to.len() + BLOCK];
-        let skip = room.as_ptr().align_offset(BLOCK);
-        let place = &mut room[skip..skip + to.len()];
+        room.set_len(to.len());
+        let place = room.bytes_mut();
         match read_all(fd, at, place) {
             // A file system that opens for direct I/O and then refuses it.
             Err(error) if error == failed(Errno::INVAL) => return self.read(at, to),
@@ -114,7 +115,7 @@ fn read_all(fd: impl AsFd, mut at: u64, mut to: &mut [u8]) -> Result<(), DiskFai
 
 fn write_all(fd: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFailed> {
     while !bytes.is_empty() {
-        match pwrite(&fd, bytes, at) {
+        match write_at(&fd, bytes, at) {
             Ok(0) => return Err(failed(Errno::IO)),
             Ok(len) => (at, bytes) = (at + len as u64, &bytes[len..]),
             Err(Errno::INTR) => {}
@@ -149,15 +150,16 @@ impl Disk for FileDisk {
         let Some(fd) = self.through.as_deref() else {
             return Err(DiskFailed("it is open for reading only".into()));
         };
-        match with_aligned(bytes, |bytes| write_all(fd, at, bytes)) {
-            Ok(()) => Ok(()),
-            // A file system that opens for direct I/O and then refuses it.
-            Err(error) if error != failed(Errno::INVAL) => Err(error),
-            Err(_) => {
-                self.write(at, bytes)?;
-                self.settle(slice::from_ref(&(at..at + bytes.len() as u64)))
+        let range = at..at + bytes.len() as u64;
+        if !is_beyond_limit(range.end) {
+            match with_aligned(bytes, |bytes| write_all(fd, at, bytes)) {
+                // A file system that opens for direct I/O and then refuses it.
+                Err(error) if error == failed(Errno::INVAL) => {}
+                done => return done,
             }
         }
+        self.write(at, bytes)?;
+        self.settle(slice::from_ref(&range))
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {

@@ -17,8 +17,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 
-use nacre_cache::{Agreed, Disk, DiskFailed, JournalError, agree};
-use nacre_media::{Device, DiskFds, DiskLegs, FileCall, LegState, SharedLegs, Spans};
+use nacre_cache::{Agreed, Buffer, Disk, DiskFailed, JournalError, agree};
+use nacre_media::{
+    Device, DiskFds, DiskLegs, FileCall, LegState, MOST_LEGS, SharedLegs, Spans, Spare,
+};
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
@@ -76,6 +78,10 @@ pub(crate) struct LegsDisk {
     writable: bool,
     /// What each holds alone; `None`: they hold the same.
     alone: Option<Own>,
+    /// Memory that spans were compared in.
+    pub(super) spare: Spare<Vec<u8>>,
+    /// Memory that they were read to.
+    pub(super) room: Spare<Buffer>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,6 +183,8 @@ impl LegsDisk {
             labels,
             writable,
             alone: Own::of(table),
+            spare: Spare::new(MOST_LEGS),
+            room: Spare::new(1),
         }
     }
 

@@ -6,15 +6,21 @@
 use std::ops::Range;
 
 use nacre_cache::DiskFailed;
+use nacre_types::Uuid;
 
 use crate::label::LabelInfo;
 use crate::layout::DATA_START;
+use crate::stay::Stay;
 
 /// Which places of the logical disk are on one disk alone.
 #[derive(Debug)]
 pub(crate) struct Own {
     /// Of each disk, in the order of the table.
     parts: Vec<Range<u64>>,
+    /// Which of them are holes: their disks left the pool, and took what they alone held (D95).
+    holes: Vec<Range<u64>>,
+    /// The disk for which another one has come, and its part.
+    replaced: Option<(Uuid, Range<u64>)>,
     /// Where all hold what is before that ends.
     common_end: u64,
     journal: u64,
@@ -42,8 +48,18 @@ impl Own {
             start..end
         };
         let parts = table.devices.iter().map(|device| device.data).map(part);
-        (table.common > 0).then(|| Self {
-            parts: parts.collect(),
+        let parts: Vec<Range<u64>> = parts.collect();
+        let each = parts.iter().zip(&table.devices);
+        let holes = each.filter(|(_, device)| device.stay == Stay::Gone);
+        let holes = holes.map(|(part, _)| part.clone()).collect();
+        let old = table.devices.iter().find_map(|device| device.replaces);
+        let mut each = parts.iter().zip(&table.devices);
+        let replaced = each.find(|(_, device)| Some(device.uuid) == old);
+        let replaced = replaced.map(|(part, device)| (device.uuid, part.clone()));
+        (table.common > 0).then_some(Self {
+            parts,
+            holes,
+            replaced,
             common_end,
             journal: table.journal,
         })
@@ -52,6 +68,16 @@ impl Own {
     /// Of each disk, in the order of the table.
     pub fn parts(&self) -> &[Range<u64>] {
         &self.parts
+    }
+
+    /// The disk for which another one has come, and its part.
+    pub fn replaced(&self) -> Option<(Uuid, Range<u64>)> {
+        self.replaced.clone()
+    }
+
+    /// Those of disks that left the pool.
+    pub fn holes(&self) -> &[Range<u64>] {
+        &self.holes
     }
 
     /// Where what all hold ends, and the journal begins on each disk.

@@ -92,9 +92,10 @@ impl LegsDisk {
         let first = (range.start / TURN) as usize % legs.len().max(1);
         legs.rotate_left(first);
         let (mut all, mut bad) = (Vec::new(), Vec::new());
+        let mut room = self.room.take().unwrap_or_default();
         for (_, leg) in legs {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            match leg.file.read_medium(range.start, &mut bytes) {
+            let mut bytes = self.spare.bytes((range.end - range.start) as usize);
+            match leg.file.read_medium(range.start, &mut bytes, &mut room) {
                 Ok(()) => all.push(Copy {
                     id: leg.uuid.0,
                     bytes,
@@ -102,6 +103,7 @@ impl LegsDisk {
                 Err(why) => bad.push((leg.uuid, why)),
             }
         }
+        self.room.put(room);
         if let (true, Some((_, why))) = (all.is_empty(), bad.first()) {
             return Err(why.clone());
         }
@@ -109,6 +111,12 @@ impl LegsDisk {
         lost.for_each(|(uuid, _)| self.lose(uuid));
         self.settle_labels()?;
         Ok(Copies { range, all })
+    }
+
+    /// What copies were compared in is for the next ones.
+    pub fn put_back(&self, copies: &mut Copies) {
+        let all = copies.all.drain(..);
+        all.for_each(|copy| self.spare.put(copy.bytes));
     }
 
     /// Gives all disks the right bytes of some units, durably; a seal of them stays. Nobody

@@ -1,13 +1,13 @@
 //! `nacre device add`.
 
-use super::rebuild::rebuild;
-use super::replace::is_at;
+use super::named::is_at;
+use super::own;
+use super::rebuilt::rebuild;
 use crate::attached::Attached;
 use crate::commands::grow;
-use crate::failure::{Failure, Result, store_failure};
-use crate::users::take_alone;
+use crate::failure::{Failure, Result};
+use crate::users::at_home;
 use clap::Args;
-use nacre_store::give_all_to_disk;
 use nacre_volume::{Access, LegState, Stripe, Volume};
 use std::process::ExitCode;
 
@@ -16,7 +16,9 @@ use std::process::ExitCode;
 /// What is written from then on goes to all devices by their room, the new one first of all. With
 /// --behind what is cold moves there when the others get full. Nobody may use the pool at the
 /// moment. In a pool with copies the device becomes one more copy, while
-/// programs run. With --copy so does a second device of a pool on one, which nobody may use at the
+/// programs run. Where disks hold metadata together and the rest each alone it gets what all hold
+/// while programs run, and room for contents; nobody may use the pool at the moment that it begins.
+/// With --copy so does a second device of a pool on one, which nobody may use at the
 /// moment that it begins. Killed, it goes on when it is called again.
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -34,6 +36,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let volume = Volume::open(&arguments.grow.pool, Access::ReadOnly)?;
+    if volume.common_units() > 0 {
+        drop(volume);
+        return own::add(&arguments.grow, arguments.stripe);
+    }
     match (volume.has_copies(), arguments.copy) {
         (true, _) if arguments.stripe.is_some() => Err(Failure::Usage(format!(
             "{}: each device holds everything; leave --stripe out",
@@ -59,14 +65,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// The pool has two copies, of which one lacks everything.
 fn begin_copies(arguments: &grow::Added) -> Result<()> {
     let pool = &arguments.pool;
-    let volume = Volume::open(pool, Access::ReadWrite)?;
-    let _alone = volume.lock_exclusive()?;
-    take_alone(pool, &volume)?;
-    // The image of a single disk is not that of several.
-    give_all_to_disk(&volume).map_err(|error| store_failure(pool, error))?;
     let new = (arguments.device.as_path(), arguments.size);
-    Volume::begin_copies(pool, new, arguments.force)?;
-    Ok(())
+    // The image of a single disk is not that of several.
+    at_home(pool, |_| {
+        Volume::begin_copies(pool, new, arguments.force)?;
+        Ok(())
+    })
 }
 
 /// The device is one of the copies, and is rebuilt; it may have begun to before.

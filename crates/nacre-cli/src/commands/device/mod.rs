@@ -2,9 +2,13 @@
 
 mod add;
 mod copies;
+mod leaving;
 mod list;
+mod named;
+mod own;
 mod rebalance;
 mod rebuild;
+mod rebuilt;
 mod remove;
 mod replace;
 

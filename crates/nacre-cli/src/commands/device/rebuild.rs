@@ -1,16 +1,12 @@
 //! `nacre device rebuild`.
 
+use super::own;
+use super::rebuilt::rebuild;
 use crate::attached::Attached;
-use crate::failure::{Failure, Result};
-use crate::{output, size};
+use crate::failure::Result;
 use clap::Args;
-use indicatif::ProgressBar;
-use nacre_store::Store;
-use nacre_volume::{Access, CopyInfo, LegState, Volume};
-use serde::Serialize;
-use std::fmt::Write;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use nacre_volume::{Access, CopyInfo, Volume};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Give copies that were missing, or whose rebuild was broken off, what they lack
@@ -28,20 +24,14 @@ pub struct Arguments {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Rebuilt {
-    /// Copies that are whole now and were not.
-    rebuilt: usize,
-    /// Bytes that were looked at.
-    bytes: u64,
-    /// Copies that are not whole.
-    degraded: usize,
-    /// Devices for which others have come: they are no devices of the pool any more.
-    removed: Vec<PathBuf>,
-}
-
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
+    if own::is_own(pool.fs.store().volume()) {
+        let back = bring_back(pool.fs.store().volume());
+        pool.detach()?;
+        back?;
+        return own::go_on(&arguments.pool, arguments.json);
+    }
     let done = bring_back(pool.fs.store().volume())
         .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
@@ -67,56 +57,6 @@ fn bring_back(volume: &Volume) -> Result<()> {
 fn not_back(volume: &Volume) -> &'static str {
     match volume.common_units() {
         0 => "is not there, or not what it was; see nacre device replace",
-        _ => "is not there, or lacks what it alone should have: its contents are lost",
+        _ => "is not there, or lacks what it alone should have; see nacre device replace",
     }
-}
-
-/// Rebuilds what is to be rebuilt, and reports.
-pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
-    let volume = store.volume();
-    if !volume.has_copies() {
-        let path = pool.display();
-        return Err(Failure::Usage(format!("{path}: is a pool without copies")));
-    }
-    let mut bar: Option<ProgressBar> = None;
-    let mut bytes = 0;
-    let rebuilt = store.rebuild_copies(|progress| {
-        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
-        bar.set_position(progress.done);
-        bytes = bytes.max(progress.looked);
-        ControlFlow::Continue(())
-    })?;
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    let removed = volume.let_replaced_go()?;
-    let copies = volume.copies()?;
-    let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
-    let report = Rebuilt {
-        rebuilt,
-        bytes,
-        degraded: degraded.count(),
-        removed,
-    };
-    match json {
-        true => output::json(&report)?,
-        false => output::write(describe(&report).as_bytes())?,
-    }
-    Ok(ExitCode::from(u8::from(report.degraded > 0)))
-}
-
-fn describe(report: &Rebuilt) -> String {
-    let whole = match report.degraded {
-        0 => "all copies are whole".to_string(),
-        left => format!("{left} still missing or failed"),
-    };
-    let mut text = format!(
-        "rebuilt {} ({}); {whole}\n",
-        report.rebuilt,
-        size::human(report.bytes)
-    );
-    for path in &report.removed {
-        let _ = writeln!(text, "{}: removed", path.display());
-    }
-    text
 }

@@ -1,16 +1,14 @@
 //! `nacre device remove`.
 
+use super::leaving::{Report, attach_alone, describe, drained, not_left, refuse_without_room};
+use super::own;
 use crate::attached::Attached;
-use crate::failure::{Failure, Result, store_failure};
+use crate::failure::{Failure, Result};
+use crate::output;
 use crate::users::{take_alone, users};
-use crate::{output, size};
 use clap::Args;
-use indicatif::ProgressBar;
-use nacre_store::{AttachOptions, Drained, LeftThere, SessionChoice, Store, StoreError};
+use nacre_store::Store;
 use nacre_volume::{Access, Volume};
-use serde::Serialize;
-use std::fmt::Write;
-use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +17,8 @@ use std::process::ExitCode;
 /// Programs go on meanwhile. What they have mapped or in use, what clones and snapshots share, and
 /// what the pool keeps for itself moves when nobody uses the pool: then call it again. Killed, it
 /// goes on where it was. Of a pool with copies it takes one copy, and needs the pool for itself.
+/// Where disks hold metadata together and the rest each alone, what a lost one alone held stays
+/// lost.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool
@@ -35,28 +35,16 @@ pub struct Arguments {
     json: bool,
 }
 
-#[derive(Serialize, Default)]
-struct Report {
-    device: PathBuf,
-    /// Whether it is no device of the pool any more.
-    removed: bool,
-    moved_bytes: u64,
-    /// Bytes of contents that are still there.
-    left_content_bytes: u64,
-    /// Bytes of what the pool keeps for itself that are still there.
-    left_metadata_bytes: u64,
-    /// Files that are mapped, or were in use each time.
-    files_in_use: u64,
-    used_by: Vec<u32>,
-}
-
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = &arguments.pool;
     let Some(device) = arguments.device.as_ref().filter(|_| !arguments.cancel) else {
         return cancel(pool);
     };
-    let has_copies = Volume::open(pool, Access::ReadOnly)?.has_copies();
+    let volume = Volume::open(pool, Access::ReadOnly)?;
+    let (is_own, has_copies) = (own::is_own(&volume), volume.has_copies());
+    drop(volume);
     let report = match has_copies {
+        true if is_own => own::remove(pool, device)?,
         true => remove_copy(pool, device)?,
         false => remove(pool, device)?,
     };
@@ -126,92 +114,22 @@ fn drain_attached(pool: &Path, (device, number): (&Path, usize), store: &Store) 
         refuse_without_room(&info.path, store, &units)?;
         Volume::begin_leaving(pool, device)?;
     }
-    let mut bar: Option<ProgressBar> = None;
-    let drained = store.drain_device(&units, &mut |progress| {
-        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "moving", true));
-        bar.set_position(progress.done);
-        ControlFlow::Continue(())
-    });
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    let drained = drained.map_err(|error| store_failure(pool, error))?;
-    refuse_full(pool, &drained)?;
-    let LeftThere { contents, metadata } = store.left_on(&units);
-    Ok(Report {
-        device: info.path,
-        removed: false,
-        moved_bytes: drained.moved,
-        left_content_bytes: contents,
-        left_metadata_bytes: metadata,
-        files_in_use: drained.in_use,
-        used_by: Vec::new(),
-    })
-}
-
-fn refuse_without_room(device: &Path, store: &Store, units: &Range<u64>) -> Result<()> {
-    let (used, free) = store.room_to_leave(units);
-    let needed = used + store.blocks_to_leave(units);
-    if needed <= free {
-        return Ok(());
-    }
-    Err(Failure::Usage(format!(
-        "{}: {} are in use on it, and the other devices have {} free: {} are missing; remove files, \
-         or add a device first (nacre device add)",
-        device.display(),
-        size::human(used),
-        size::human(free),
-        size::human(needed - free),
-    )))
-}
-
-fn refuse_full(pool: &Path, drained: &Drained) -> Result<()> {
-    match drained.is_full {
-        true => Err(no_room(pool)),
-        false => Ok(()),
-    }
-}
-
-fn no_room(pool: &Path) -> Failure {
-    let pool = pool.display();
-    Failure::Refused(format!(
-        "{pool}: the other devices have no room for the rest, some of which needs 4 MiB side by \
-         side; remove files or add a device and call it again, or call it off: nacre device remove \
-         --cancel {pool}"
-    ))
+    drained(pool, (&info.path, &units), store)
 }
 
 /// Alone: moves all the rest, and takes the device out.
 fn finish(pool: &Path, report: &mut Report) -> Result<()> {
-    let failed = |error| match error {
-        StoreError::NoSpace => no_room(pool),
-        error => store_failure(pool, error),
-    };
     let volume = Volume::open(pool, Access::ReadWrite)?;
     if volume.leaving().is_none() {
         // Somebody has called it off.
         return Ok(());
     }
     let stays = volume.devices().into_iter().find(|it| !it.is_leaving);
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        parallel: true,
-        ..AttachOptions::default()
+    let Some(store) = attach_alone(pool, volume, report)? else {
+        return Ok(());
     };
-    let store = match Store::attach(volume, &options) {
-        Err(StoreError::InUse) => {
-            report.used_by = users(&Volume::open(pool, Access::ReadOnly)?);
-            return Ok(());
-        }
-        store => store.map_err(failed)?,
-    };
-    if !store.is_writable() {
-        let pool = pool.display();
-        return Err(Failure::Refused(format!(
-            "{pool}: is damaged; nacre check --repair {pool} first"
-        )));
-    }
-    let (moved, left) = store.remove_device(pool).map_err(failed)?;
+    let done = store.remove_device(pool);
+    let (moved, left) = done.map_err(|error| not_left(pool, error))?;
     report.moved_bytes += moved;
     (report.left_content_bytes, report.left_metadata_bytes) = (left.contents, left.metadata);
     report.removed = left.is_nothing();
@@ -224,26 +142,4 @@ fn finish(pool: &Path, report: &mut Report) -> Result<()> {
         Attached::open(&stays.path, Access::ReadWrite, None)?.detach()?;
     }
     Ok(())
-}
-
-fn describe(report: &Report) -> String {
-    let (device, moved) = (report.device.display(), size::human(report.moved_bytes));
-    if report.removed {
-        return format!("{device}: removed; moved {moved}\n");
-    }
-    let mut text = format!("{device}: leaving; moved {moved}\n");
-    let contents = size::human(report.left_content_bytes);
-    let metadata = size::human(report.left_metadata_bytes);
-    let _ = writeln!(
-        text,
-        "still there: {contents} of contents that are in use, mapped, shared with clones or \
-         snapshots, or reserved, and {metadata} of what the pool keeps for itself"
-    );
-    let pids: Vec<String> = report.used_by.iter().map(ToString::to_string).collect();
-    let _ = writeln!(
-        text,
-        "that moves when nobody uses the pool (used by {}): call it again then",
-        pids.join(" ")
-    );
-    text
 }

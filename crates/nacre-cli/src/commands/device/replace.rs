@@ -1,11 +1,14 @@
 //! `nacre device replace`.
 
-use super::rebuild::rebuild;
+use super::named::{find, is_at};
+use super::own;
+use super::rebuilt::rebuild;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use clap::Args;
-use nacre_volume::{Access, CopyInfo, Volume};
-use std::path::{Path, PathBuf};
+use nacre_types::Uuid;
+use nacre_volume::{Access, CopyInfo, LegState, Volume};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Take a new device into a pool with copies for another one, and rebuild it
@@ -13,6 +16,10 @@ use std::process::ExitCode;
 /// Programs go on meanwhile, and store to the new device, too. One that was lost goes at once. One
 /// that is there stays a copy until the new one has everything; then it is no device of the pool
 /// any more. Killed, it goes on when it is called again, or `nacre device rebuild`.
+///
+/// Where disks hold metadata together and the rest each alone nobody may use the pool at the moment
+/// that it begins. What a disk that is there alone holds moves to the others, the new one too; what
+/// a lost one alone held stays lost, and `nacre check` names it.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool that is current
@@ -35,6 +42,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
     let volume = pool.fs.store().volume();
+    if own::is_own(volume) {
+        let copies = volume.copies();
+        pool.detach()?;
+        begin_own(&copies?, arguments)?;
+        return own::go_on(&arguments.pool, arguments.json);
+    }
     let done = begin(volume, arguments)
         .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
     let detached = pool.detach();
@@ -45,8 +58,26 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// The new one is in the pool, unless the old one is out of it already.
 fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
-    let copies = volume.copies()?;
-    let old = find(&copies, &arguments.old);
+    begin_as(&volume.copies()?, arguments, |old| {
+        volume.replace_copy(old, &arguments.new, arguments.force)?;
+        Ok(())
+    })
+}
+
+/// As [`begin`], where each holds a part alone: nobody may use the pool at the moment.
+fn begin_own(copies: &[CopyInfo], arguments: &Arguments) -> Result<()> {
+    let new = (arguments.new.as_path(), None, arguments.force);
+    begin_as(copies, arguments, |old| {
+        own::join(&arguments.pool, new, Some(old))
+    })
+}
+
+fn begin_as(
+    copies: &[CopyInfo],
+    arguments: &Arguments,
+    replace: impl FnOnce(Uuid) -> Result<()>,
+) -> Result<()> {
+    let old = find(copies, &arguments.old);
     let new = copies.iter().find(|copy| is_at(copy, &arguments.new));
     match (old, new) {
         (Some(old), Some(new)) if new.replaces == Some(old.uuid) => Ok(()),
@@ -54,10 +85,9 @@ fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
             "{}: is a device of this pool; name another one that is to come",
             arguments.new.display()
         ))),
-        (Some(old), _) => {
-            volume.replace_copy(old.uuid, &arguments.new, arguments.force)?;
-            Ok(())
-        }
+        (Some(old), _) => replace(old.uuid),
+        // The old one was lost and went at once.
+        (None, Some(new)) if new.state == LegState::Rebuilding => Ok(()),
         // A crash may have left its label.
         (None, Some(_)) if forget(arguments)? => Ok(()),
         (None, _) => Err(Failure::Refused(format!(
@@ -70,17 +100,4 @@ fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
 
 fn forget(arguments: &Arguments) -> Result<bool> {
     Ok(Volume::forget_removed(&arguments.pool, &arguments.old)?.is_some())
-}
-
-/// The device that somebody names.
-fn find<'c>(copies: &'c [CopyInfo], named: &Path) -> Option<&'c CopyInfo> {
-    let number = named.to_str().and_then(|text| text.parse::<usize>().ok());
-    let mut copies = copies.iter();
-    copies.find(|copy| is_at(copy, named) || Some(copy.index) == number)
-}
-
-/// Whether a copy is at a path.
-pub fn is_at(copy: &CopyInfo, named: &Path) -> bool {
-    let absolute = std::path::absolute(named);
-    copy.path == named || absolute.is_ok_and(|absolute| copy.path == absolute)
 }

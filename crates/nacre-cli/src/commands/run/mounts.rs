@@ -242,7 +242,9 @@ fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
 /// they find it by the others.
 fn add_known(mut entry: Vec<u8>, pool: &Path, volume: &Volume) -> Vec<u8> {
     entry.extend_from_slice(format!(",pool={}", volume.uuid()).as_bytes());
-    if let Some((owner, copies)) = copies_of(pool) {
+    // The labels are read once more only where they say more than the volume.
+    let copies = volume.has_copies().then(|| copies_of(pool));
+    if let Some((owner, copies)) = copies.flatten() {
         entry.extend_from_slice(format!(",owner={owner}").as_bytes());
         for copy in copies {
             entry.extend_from_slice(b",copy=");

@@ -1,0 +1,103 @@
+//! Copies that lack something get it, and what came of it.
+
+use super::leaving::{self, Report};
+use crate::failure::{Failure, Result};
+use crate::{output, size};
+use indicatif::ProgressBar;
+use nacre_store::Store;
+use nacre_volume::LegState;
+use serde::Serialize;
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Serialize)]
+pub struct Rebuilt {
+    /// Copies that are whole now and were not.
+    rebuilt: usize,
+    /// Bytes that were looked at.
+    bytes: u64,
+    /// Copies that are not whole.
+    degraded: usize,
+    /// Devices for which others have come: they are no devices of the pool any more.
+    removed: Vec<PathBuf>,
+    /// What became of the disk for which another one has come, where each holds a part alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaves: Option<Report>,
+}
+
+impl Rebuilt {
+    /// With a disk that leaves, or has left.
+    pub fn and_left(mut self, report: Report) -> Self {
+        if report.removed {
+            self.removed.push(report.device.clone());
+        }
+        self.leaves = Some(report);
+        self
+    }
+
+    /// Reports, and tells whether all is done.
+    pub fn tell(&self, json: bool) -> Result<ExitCode> {
+        match json {
+            true => output::json(self)?,
+            false => output::write(describe(self).as_bytes())?,
+        }
+        let leaves = self.leaves.as_ref().is_some_and(|report| !report.removed);
+        Ok(ExitCode::from(u8::from(self.degraded > 0 || leaves)))
+    }
+}
+
+/// Rebuilds what is to be rebuilt, and reports.
+pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
+    rebuilt(pool, store)?.tell(json)
+}
+
+/// Rebuilds what is to be rebuilt.
+pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
+    let volume = store.volume();
+    if !volume.has_copies() {
+        let path = pool.display();
+        return Err(Failure::Usage(format!("{path}: is a pool without copies")));
+    }
+    let mut bar: Option<ProgressBar> = None;
+    let mut bytes = 0;
+    let rebuilt = store.rebuild_copies(|progress| {
+        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
+        bar.set_position(progress.done);
+        bytes = bytes.max(progress.looked);
+        ControlFlow::Continue(())
+    })?;
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let removed = volume.let_replaced_go()?;
+    let copies = volume.copies()?;
+    let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
+    Ok(Rebuilt {
+        rebuilt,
+        bytes,
+        degraded: degraded.count(),
+        removed,
+        leaves: None,
+    })
+}
+
+fn describe(report: &Rebuilt) -> String {
+    let whole = match report.degraded {
+        0 => "all copies are whole".to_string(),
+        left => format!("{left} still missing or failed"),
+    };
+    let mut text = format!(
+        "rebuilt {} ({}); {whole}\n",
+        report.rebuilt,
+        size::human(report.bytes)
+    );
+    if let Some(leaves) = &report.leaves {
+        return text + &leaving::describe(leaves);
+    }
+    for path in &report.removed {
+        let _ = writeln!(text, "{}: removed", path.display());
+    }
+    text
+}
