@@ -73,20 +73,37 @@ impl Volume {
                 repair(&found, home)?;
             }
         }
-        match found.table.has_copies() {
-            true => Self::assemble_copies(
-                &found.table,
-                home,
-                &found.parts(),
-                (found.trust, &found.damaged),
-            ),
-            false => Self::assemble(
-                found.table.pool,
-                found.table.arrangement(),
-                &found.parts(),
-                &found.table.gone(),
-            ),
+        let (table, parts) = (&found.table, found.parts());
+        if table.has_copies() {
+            return Self::assemble_copies(table, home, &parts, (found.trust, &found.damaged));
         }
+        let mut volume = Self::assemble(table.pool, table.arrangement(), &parts, &table.gone())?;
+        volume.sequence = Some(table.sequence);
+        Ok(volume)
+    }
+
+    /// The volume as it is now, if its labels have changed since it was opened: a device may have
+    /// come or left before this process was present. To be called once it is.
+    pub fn renewed(&self) -> Result<Option<Self>, VolumeError> {
+        let Some(sequence) = self.sequence else {
+            return Ok(None);
+        };
+        let is_as_told = |device: &Arc<Device>| {
+            let label = label::read(device);
+            label.is_ok_and(|it| it.pool == self.uuid() && it.sequence <= sequence)
+        };
+        let devices = self.all_devices();
+        if devices.iter().all(is_as_told) {
+            return Ok(None);
+        }
+        let mut found = Err(VolumeError::NoDevices);
+        for device in devices {
+            found = Self::open(device.path(), self.access());
+            if found.as_ref().is_ok_and(|it| it.uuid() == self.uuid()) {
+                break;
+            }
+        }
+        found.map(Some)
     }
 
     /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`
