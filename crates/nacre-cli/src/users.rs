@@ -35,7 +35,8 @@ fn users_that(volume: &Volume, wanted: impl Fn(&Session, SlotRef) -> bool) -> Ve
 /// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.
 pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
     refuse_if_used(path, volume)?;
-    if !volume.enter(Presence::Alone)? {
+    // Somebody else may have been alone just before, and have changed which devices there are.
+    if !volume.enter(Presence::Alone)? || volume.renewed()?.is_some() {
         return Err(store_failure(path, StoreError::InUse));
     }
     Ok(())

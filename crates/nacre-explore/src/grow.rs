@@ -1,4 +1,5 @@
-//! Crashes while a pool grows by a device, and damaged labels, on files in shared memory.
+//! Crashes while a pool grows by a device, in front or behind, or as its last one has, and damaged
+//! labels, on files in shared memory.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use nacre_fs::Fs;
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::BLOCK_SIZE;
-use nacre_volume::{Access, Observer, Volume, tap};
+use nacre_volume::{Access, CreateOptions, Observer, Volume, VolumeError, tap};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -16,11 +17,12 @@ use crate::sabotage::Sabotage;
 use crate::two_files::TwoFiles;
 use crate::visible::Visible;
 use nacre_testkit::medium::{Depth, Difference, LINE, Medium};
-use nacre_testkit::pool::{CAREFUL, FORCE};
+use nacre_testkit::pool::CAREFUL;
 use nacre_testkit::random::{Random, mix};
 use nacre_testkit::recorder::{DEVICE, Event, Recorder, What};
 
 const SIZE: u64 = (2 << 20) + 4 * BLOCK_SIZE + 4096;
+const LONGER: u64 = SIZE + 2 * BLOCK_SIZE;
 const DEPTH: Depth = Depth {
     all_up_to: 64,
     samples: 120,
@@ -38,26 +40,62 @@ pub struct Grown {
     pub events: usize,
 }
 
-/// Crashes a pool while it grows, at every fence; then damages its labels.
-pub fn run(sabotage: Sabotage, seed: u64, grown: &mut Grown) -> Result<Vec<Event>, String> {
-    let mut scene = Scene(TwoFiles::new());
-    let before = scene.prepare()?;
-    scene.0.keep()?;
-    let events = scene.grow(sabotage)?;
-    grown.events = events.len();
-    scene.crash(&events, &before, (sabotage, seed), grown)?;
-    scene.grow(Sabotage::Nothing)?;
-    scene.0.keep()?;
-    scene.damage(&before, grown)?;
-    Ok(events)
+/// By what a pool grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Front,
+    Behind,
+    /// Its last device, which stands behind, has become larger.
+    Last,
 }
 
-struct Scene(TwoFiles);
+impl Way {
+    /// Bytes of the volume in the end.
+    fn volume(self) -> u64 {
+        match self {
+            Way::Front | Way::Behind => 8 * BLOCK_SIZE,
+            Way::Last => 10 * BLOCK_SIZE,
+        }
+    }
+
+    /// Bytes of the second device in the end.
+    fn second(self) -> u64 {
+        match self {
+            Way::Front | Way::Behind => SIZE,
+            Way::Last => LONGER,
+        }
+    }
+}
+
+/// Crashes a pool while it grows, at every fence; then damages its labels.
+pub fn run(sabotage: Sabotage, seed: u64, grown: &mut Grown) -> Result<Vec<Event>, String> {
+    let mut all = Vec::new();
+    for way in [Way::Front, Way::Behind, Way::Last] {
+        let mut scene = Scene(TwoFiles::new(), way);
+        let before = scene.prepare()?;
+        scene.0.keep()?;
+        let events = scene.grow(sabotage)?;
+        grown.events += events.len();
+        let crashed = scene.crash(&events, &before, (sabotage, seed), grown);
+        crashed.map_err(|why| format!("{way:?}: {why}"))?;
+        scene.grow(Sabotage::Nothing)?;
+        scene.0.keep()?;
+        scene.damage(&before, grown)?;
+        all.extend(events);
+    }
+    Ok(all)
+}
+
+struct Scene(TwoFiles, Way);
 
 impl Scene {
-    /// A pool on the first file, with something in it.
+    /// A pool on the first file, or on both, with something in it.
     fn prepare(&self) -> Result<Visible, String> {
-        let volume = Volume::create(&[self.0.spec(0, SIZE)], CAREFUL);
+        let (specs, options) = ([0, 1].map(|index| self.0.spec(index, SIZE)), self.options());
+        let volume = match self.1 {
+            Way::Last => Volume::create(&specs, options),
+            Way::Front | Way::Behind => Volume::create(&specs[..1], CAREFUL),
+        };
         let volume = volume.map_err(|e| e.to_string())?;
         Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
         let pool = Bench::attach_clean(volume, WriteMode::Direct)?;
@@ -72,9 +110,35 @@ impl Scene {
         }
         let seen = examine(&pool)?;
         pool.into_store().close().map_err(|e| e.to_string())?;
-        let second = File::create(self.0.path(1)).map_err(|e| e.to_string())?;
-        second.set_len(SIZE).map_err(|e| e.to_string())?;
+        if self.1 != Way::Last {
+            File::create(self.0.path(1)).map_err(|e| e.to_string())?;
+        }
+        let second = File::options().write(true).open(self.0.path(1));
+        let second = second.map_err(|e| e.to_string())?;
+        let len = second.set_len(self.1.second());
+        len.map_err(|e| e.to_string())?;
         Ok(seen)
+    }
+
+    fn options(&self) -> CreateOptions {
+        CreateOptions {
+            force: self.1 != Way::Last,
+            behind: usize::from(self.1 != Way::Front),
+            ..CAREFUL
+        }
+    }
+
+    fn enlarge(&self) -> Result<Volume, VolumeError> {
+        let first = self.0.path(0);
+        match self.1 {
+            Way::Front | Way::Behind => {
+                Volume::grow(&[&first], &self.0.spec(1, SIZE), self.options())
+            }
+            Way::Last => {
+                Volume::grow_last(&first, None)?;
+                Volume::open(&first, Access::ReadWrite)
+            }
+        }
     }
 
     /// Grows the pool and attaches it once.
@@ -84,7 +148,7 @@ impl Scene {
         let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
         tap::set(Some((Arc::clone(&observer), self.0.paths())));
         recorder.start();
-        let volume = Volume::grow(&[&self.0.path(0)], &self.0.spec(1, SIZE), FORCE);
+        let volume = self.enlarge();
         tap::set(None);
         let volume = volume.map_err(|e| format!("grow: {e}"))?;
         recorder.mark_done();
@@ -124,7 +188,8 @@ impl Scene {
     /// A damaged copy of a label is as good as none, and the other copy is enough.
     fn damage(&self, before: &Visible, grown: &mut Grown) -> Result<(), String> {
         for device in 0..2 {
-            for copy in [0, SIZE - 4096] {
+            let size = [SIZE, self.1.second()][device as usize];
+            for copy in [0, size - 4096] {
                 let first = (device * DEVICE + copy) / LINE as u64;
                 for number in first..first + 4096 / LINE as u64 {
                     let mut line = self.0.line(number);
@@ -146,8 +211,8 @@ impl Scene {
     fn judge(&self, image: &Difference, before: &Visible, done: bool) -> Result<(), String> {
         self.0.lay_out(image)?;
         let volume = Volume::open(&self.0.path(0), Access::ReadWrite).map_err(|e| e.to_string())?;
-        if done && volume.devices().len() != 2 {
-            return Err("the pool has lost its new device".into());
+        if done && volume.len() != self.1.volume() {
+            return Err("the pool has lost its new room".into());
         }
         let pool: Fs = Bench::attach_clean(volume, WriteMode::Direct)?;
         match examine(&pool)? == *before {

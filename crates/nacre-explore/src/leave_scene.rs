@@ -1,6 +1,7 @@
-//! Crashes while a device leaves its pool, on files in shared memory: the last one, and the first
-//! one with the pool's header.
+//! Crashes while a device leaves its pool, on files in shared memory: the last one, the first one
+//! with the pool's header, and one behind the other.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,18 +46,27 @@ const CONTENTS: [Action; 15] = [
     Action::Write("b", 8192, 5000),
 ];
 
+/// Of contents that lie behind.
+const SHARED_BEHIND: [Action; 2] = [Action::Create("c"), Action::Clone("d/a", 0, "c", 0, 65_536)];
+
 struct Scene {
     files: TwoFiles,
     /// Which device leaves.
     leaves: usize,
+    /// How many devices stand behind.
+    behind: usize,
 }
 
 /// Crashes a pool at every fence while one of its devices leaves.
 pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
     let mut all = Vec::new();
-    for leaves in [1, 0] {
+    for (leaves, behind) in [(1, 0), (0, 0), (1, 1)] {
         let files = TwoFiles::new();
-        let mut scene = Scene { files, leaves };
+        let mut scene = Scene {
+            files,
+            leaves,
+            behind,
+        };
         let before = scene.prepare()?;
         scene.files.keep()?;
         let events = scene.remove(sabotage)?;
@@ -64,6 +74,14 @@ pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>
         all.extend(events);
     }
     Ok(all)
+}
+
+fn play(pool: &Fs, actions: &[Action]) -> Result<(), String> {
+    for (index, action) in actions.iter().enumerate() {
+        let done = action.run(Ground::of(pool), index as u64);
+        done.map_err(|why| format!("{action:?}: {why}"))?;
+    }
+    Ok(())
 }
 
 impl Scene {
@@ -76,15 +94,18 @@ impl Scene {
     fn prepare(&self) -> Result<Visible, String> {
         let spread = CreateOptions {
             stripe: Some(Stripe::Bytes(4096)),
+            behind: self.behind,
             ..CAREFUL
         };
         let specs = [0, 1].map(|index| self.files.spec(index, SIZE));
         let volume = Volume::create(&specs, spread).map_err(|e| e.to_string())?;
         Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
         let pool = Bench::attach_clean(volume, WriteMode::Direct)?;
-        for (index, action) in CONTENTS.iter().enumerate() {
-            let done = action.run(Ground::of(&pool), index as u64);
-            done.map_err(|why| format!("{action:?}: {why}"))?;
+        play(&pool, &CONTENTS)?;
+        if self.behind > 0 {
+            let moved = pool.store().move_cold(u64::MAX);
+            moved.map_err(|e| format!("nothing moves behind: {e}"))?;
+            play(&pool, &SHARED_BEHIND)?;
         }
         let seen = examine(&pool)?;
         pool.into_store().close().map_err(|e| e.to_string())?;
@@ -104,6 +125,7 @@ impl Scene {
         tap::set(Some((observer, self.files.paths())));
         recorder.start();
         let store = Store::attach(volume, &PRIVATE).map_err(|e| format!("attach: {e}"))?;
+        self.drain(&store)?;
         let removed = store.remove_device(&self.files.path(0));
         tap::set(None);
         let (_, left) = removed.map_err(|e| format!("remove: {e}"))?;
@@ -114,6 +136,19 @@ impl Scene {
         let mut events = recorder.stop();
         sabotage.plant(&mut events);
         Ok(events)
+    }
+
+    /// From behind contents move as they do while others use the pool.
+    fn drain(&self, store: &Store) -> Result<(), String> {
+        let Some(units) = store.volume().leaving().filter(|_| self.behind > 0) else {
+            return Ok(());
+        };
+        let told = &mut |_| ControlFlow::Continue(());
+        let drained = store.drain_device(&units, told);
+        match drained.map_err(|e| format!("drain: {e}"))?.moved {
+            0 => Err("nothing lay behind".into()),
+            _ => Ok(()),
+        }
     }
 
     fn crash(
@@ -134,8 +169,10 @@ impl Scene {
                     *images += 1;
                     self.judge(image, before, done)
                 });
-                found
-                    .map_err(|why| format!("a crash while device {} leaves: {why}", self.leaves))?;
+                found.map_err(|why| {
+                    let (leaves, behind) = (self.leaves, self.behind);
+                    format!("a crash while device {leaves} leaves, {behind} behind: {why}")
+                })?;
             }
             medium.apply(event, &floor);
         }

@@ -151,6 +151,9 @@ impl Chooser<'_> {
         {
             return Fate::Stays(run.count.min(stays));
         }
+        if self.store.allocator().is_behind(unit) {
+            return Fate::Stays(run.count);
+        }
         let count = run.count.min(stripe - unit.0 % stripe);
         let from = self.placement.device(unit);
         let Some(to) = self.goal_of(unit.0 / stripe, from) else {
@@ -284,7 +287,8 @@ fn add_to(sum: &mut [u64], more: &[u64]) {
 fn units_by_device(store: &Store, placement: &Placement, id: ObjectId) -> Result<Vec<u64>> {
     let mut units = vec![0; placement.devices()];
     store.for_each_movable(id, &mut |run| {
-        for step in 0..run.count {
+        let is_behind = store.allocator().is_behind(run.entry.unit());
+        for step in 0..if is_behind { 0 } else { run.count } {
             let unit = run.entry.advance(step).unit();
             let is_alone = unit.0 >= placement.common();
             units[placement.device(unit)] += u64::from(is_alone);
@@ -395,7 +399,7 @@ impl Store {
             let mut round = Round {
                 store: self,
                 placement,
-                moving: Moving::new(self, false),
+                moving: Moving::new(self),
                 in_use: 0,
                 before: moved,
                 total: (moved + survey.to_move(stripe)) * UNIT_SIZE,

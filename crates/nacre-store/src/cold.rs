@@ -89,6 +89,9 @@ impl Store {
     /// Moves what was not used for longest until so many units came free, or nothing else can
     /// move. Objects that somebody uses or maps stay. The caller may hold locks of objects.
     pub fn move_cold(&self, wanted: u64) -> Result<u64> {
+        if self.allocator().free_behind() == 0 {
+            return Ok(0);
+        }
         let _alone = self.lock_owned(&self.session.shared().behind_lock)?;
         let horizon = &self.session.shared().behind.stripe_hint;
         let before = horizon.load(Relaxed);
@@ -101,7 +104,7 @@ impl Store {
     }
 
     fn move_used_since(&self, since: u64, wanted: u64) -> Result<u64> {
-        let mut moving = Moving::new(self, true);
+        let mut moving = Moving::new(self);
         for (used, id) in self.in_order_of_use(since) {
             if moving.units() >= wanted || self.allocator().free_behind() == 0 {
                 break;
@@ -121,6 +124,9 @@ impl Store {
         while moving.units() < wanted {
             let mut room = moving.room();
             let mut behind = |run: PageRun| {
+                if self.allocator().is_behind(run.entry.unit()) {
+                    return Fate::Stays(run.count);
+                }
                 let want = run.count.min(room);
                 let taken = (want > 0).then(|| self.allocator().take_behind(want));
                 let Some(to) = taken.flatten() else {

@@ -55,7 +55,7 @@ impl Store {
     /// they have no room there, or if some cannot move: somebody has them mapped, shares them, or
     /// they are reserved and not written.
     pub fn move_kept(&self, id: ObjectId, kept: bool) -> Result<()> {
-        let mut moving = Moving::new(self, false);
+        let mut moving = Moving::new(self);
         let mut chooser = Chooser {
             alloc: self.allocator(),
             kept,

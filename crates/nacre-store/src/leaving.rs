@@ -85,7 +85,13 @@ impl Chooser<'_> {
         if want == 0 {
             return Fate::Ends;
         }
-        let Some(taken) = self.store.allocator().take(self.goal, want) else {
+        let alloc = self.store.allocator();
+        let like = || alloc.take_like(UnitNo(first), self.goal, want);
+        let taken = match self.store.is_front_full() {
+            true => alloc.take_behind(want).or_else(like),
+            false => like(),
+        };
+        let Some(taken) = taken else {
             self.is_full = true;
             return Fate::Ends;
         };
@@ -93,7 +99,7 @@ impl Chooser<'_> {
             // Somebody freed it the moment before: it stays taken.
             return Fate::Ends;
         }
-        self.goal = Some(taken.end());
+        self.goal = Some(taken.end()).filter(|goal| !alloc.is_behind(*goal));
         self.room -= taken.count;
         Fate::Goes(taken)
     }
@@ -144,7 +150,7 @@ impl Store {
         let free_there = alloc.count_free_among(units.clone());
         let used = (units.end - units.start).saturating_sub(free_there);
         let free = match alloc.common() {
-            0 => alloc.count_free(),
+            0 => alloc.count_free_among(0..self.units),
             _ => alloc.count_free_for(false),
         };
         let free = free.saturating_sub(free_there);
@@ -190,7 +196,7 @@ impl Store {
         done: &mut Drained,
         told: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let mut moving = Moving::new(self, false);
+        let mut moving = Moving::new(self);
         done.in_use = 0;
         for id in self.objects_with_contents() {
             let drained = self.drain_object(&mut moving, id, (units, done), told)?;

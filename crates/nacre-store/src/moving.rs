@@ -16,7 +16,6 @@ const BATCH_OBJECTS: usize = 64;
 /// Objects whose contents move, with what was copied of them and what has moved.
 pub(crate) struct Moving<'s> {
     store: &'s Store,
-    goes_behind: bool,
     batch: Vec<Leaving<'s>>,
     /// Units that were copied and are not named yet.
     waiting: u64,
@@ -35,10 +34,9 @@ pub(crate) enum Taken {
 }
 
 impl<'s> Moving<'s> {
-    pub(crate) fn new(store: &'s Store, goes_behind: bool) -> Self {
+    pub(crate) fn new(store: &'s Store) -> Self {
         Self {
             store,
-            goes_behind,
             batch: Vec::new(),
             waiting: 0,
             moved: 0,
@@ -87,10 +85,9 @@ impl<'s> Moving<'s> {
         }
         let stores = self.batch.iter_mut().map(|one| one.stored.take());
         let stores = stores.reduce(Unfenced::and).unwrap_or(Unfenced::nothing());
-        match self.goes_behind {
-            true => self.store.volume().settle_behind(stores)?,
-            false => self.store.volume().fence(stores)?,
-        }
+        let goes = |behind| self.batch.iter().any(|one| one.goes(behind));
+        self.store
+            .settle_copied(stores, (goes(false), goes(true)))?;
         self.waiting = 0;
         // No record on what is locked may be replayed once its units are free (D71).
         let (tails, mut flushed) = self.store.lagging_tails()?;

@@ -162,7 +162,7 @@ fn refuse_other_numbers(copies: usize, devices: usize) -> Result<(), VolumeError
 }
 
 /// What is in front holds all that is written, durable at once; a disk does that by its journal.
-fn refuse_disks(front: &[Part]) -> Result<(), VolumeError> {
+pub(crate) fn refuse_disks(front: &[Part]) -> Result<(), VolumeError> {
     for part in front {
         if label::is_on_disk(&part.device)? {
             return Err(VolumeError::Behind {
@@ -347,7 +347,7 @@ fn home_of(parts: &[Part]) -> (u64, u64) {
 pub(crate) fn table_entry(part: &Part) -> LabelDevice {
     LabelDevice {
         uuid: part.uuid,
-        size: usable_size(&part.device),
+        size: part.size,
         data: part.data,
         path: label::hint(&part.device.real_path()),
         state: part.state,
@@ -527,10 +527,12 @@ fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<
         size: device.len(),
         least: enough,
     };
-    let data = data_len(usable_size(device)).ok_or_else(too_small)?;
+    let size = usable_size(device);
+    let data = data_len(size).ok_or_else(too_small)?;
     Ok(Part {
         device: Arc::clone(device),
         uuid: Uuid::random(),
+        size,
         data,
         granularity: Granularity {
             policy: policy.map_or_else(|| own_policy(device), Ok)?,

@@ -106,6 +106,14 @@ pub enum VolumeError {
         /// Why not, and what to do.
         why: &'static str,
     },
+    /// A pool cannot become larger like this.
+    #[error("{}: {why}", path.display())]
+    CannotGrow {
+        /// The pool, or a device of it.
+        path: PathBuf,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
     /// Somebody uses the device.
     #[error("{}: is in use by running programs; end them first", .0.display())]
     InUse(PathBuf),

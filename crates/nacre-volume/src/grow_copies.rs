@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, LegState, MIRROR_MOST_BYTES, SEALS_AT};
+use nacre_media::{Access, LegState, MIRROR_MOST_BYTES, SEALS_AT};
 
 use crate::create::usable_size;
 use crate::error::{HOLDS_A_PART, VolumeError};
@@ -38,7 +38,7 @@ impl Volume {
         for member in &found.members {
             write_as(&next, member.uuid(), &member.device)?;
         }
-        forget_old_labels(&found)?;
+        found.members.iter().try_for_each(forget_old_label)?;
         Ok(next.volume_len())
     }
 }
@@ -85,7 +85,7 @@ fn refuse_smaller(found: &Members, size: u64) -> Result<(), VolumeError> {
 }
 
 /// Nobody else knows the device.
-fn resize(member: &mut Member, size: u64) -> Result<(), VolumeError> {
+pub(crate) fn resize(member: &mut Member, size: u64) -> Result<(), VolumeError> {
     let device = Arc::get_mut(&mut member.device);
     if let Some(device) = device.filter(|it| it.is_file() && it.len() < size) {
         device.resize(size)?;
@@ -147,15 +147,12 @@ fn make_journals(found: &Members, next: &LabelInfo) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// What was the second copy of each label lies where data or the journal is now.
-fn forget_old_labels(found: &Members) -> Result<(), VolumeError> {
-    for Member { device, label, .. } in &found.members {
-        let device: &Arc<Device> = device;
-        let old = second_copy(label.own().size);
-        let moved = old != second_copy(usable_size(device));
-        if let Some(at) = old.filter(|_| moved) {
-            label::wipe(device, at..at + crate::layout::LABEL_SIZE)?;
-        }
+/// What was the second copy of a label lies where data or the journal is now.
+pub(crate) fn forget_old_label(Member { device, label, .. }: &Member) -> Result<(), VolumeError> {
+    let old = second_copy(label.own().size);
+    let moved = old != second_copy(usable_size(device));
+    match old.filter(|_| moved) {
+        Some(at) => label::wipe(device, at..at + crate::layout::LABEL_SIZE),
+        None => Ok(()),
     }
-    Ok(())
 }

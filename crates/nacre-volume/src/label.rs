@@ -99,6 +99,18 @@ impl LabelInfo {
         }
     }
 
+    /// Whether the device at a place of the table stands behind others, or did.
+    pub(crate) fn is_behind(&self, place: usize) -> bool {
+        place + self.behind >= self.devices.len()
+    }
+
+    /// Whether a device that is there stands behind others.
+    pub(crate) fn has_behind(&self) -> bool {
+        let there =
+            |(place, it): (usize, &LabelDevice)| it.stay != Stay::Gone && self.is_behind(place);
+        self.devices.iter().enumerate().any(there)
+    }
+
     /// What devices that were removed have left.
     pub(crate) fn gone(&self) -> Gone {
         let is_gone = |(_, entry): &(usize, &LabelDevice)| entry.stay == Stay::Gone;
@@ -344,6 +356,9 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     let behind = decode_behind(raw)?;
     let leaves = raw.incompatible.get() & LEAVES != 0;
     let header = decode_header(raw, &devices, (index, leaves))?;
+    if behind > 0 && !has_front(&devices[..count - behind], header) {
+        return None;
+    }
     let journal_at = decode_journal_at(raw, &devices)?;
     let repeats = (1..count).any(|i| {
         devices[..i]
@@ -420,6 +435,12 @@ fn decode_behind(raw: &RawLabel) -> Option<usize> {
         _ => behind > 0 && behind < raw.devices.get() && features & COPIES == 0,
     };
     sound.then_some(behind.into())
+}
+
+/// Whether one of the devices in front stays, and has the pool's header if that has moved.
+fn has_front(front: &[LabelDevice], header: Option<OnDevice>) -> bool {
+    let stays = front.iter().any(|it| it.stay == Stay::Stays);
+    stays && header.is_none_or(|header| header.device < front.len())
 }
 
 /// `None` if what a label says of devices that leave contradicts itself.
@@ -955,6 +976,28 @@ mod tests {
             let mut raw = encode(&label());
             change(&mut raw);
             let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_front_is_there_and_has_the_header() {
+        let mut good = label();
+        (good.index, good.devices[1].stay) = (0, Stay::Gone);
+        let mut moved = label();
+        (moved.index, moved.devices[0].stay) = (1, Stay::Gone);
+        moved.header = Some(OnDevice { device: 1, at: 0 });
+        for label in [&good, &moved] {
+            assert!(matches!(decode(&bytes(&encode(label))), Copy::Good(_)));
+        }
+        let mut behind = moved.clone();
+        behind.header = Some(OnDevice { device: 2, at: 0 });
+        let mut leaves = good.clone();
+        leaves.devices[0].stay = Stay::Leaves;
+        let mut gone = behind.clone();
+        (gone.index, gone.devices[1].stay) = (2, Stay::Gone);
+        for (number, label) in [behind, leaves, gone].iter().enumerate() {
+            let copy = decode(&bytes(&encode(label)));
             assert!(matches!(copy, Copy::Damaged), "change {number}");
         }
     }

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use nacre_media::{Access, Device, LegState};
 use nacre_types::{UNIT_SHIFT, UNITS_PER_BLOCK, VolumeOffset};
-use rustix::fs::FlockOperation;
 
 use crate::create::{Shared, write_labels};
 use crate::error::{HOLDS_A_PART, VolumeError};
 use crate::join::end_replacing;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::lock::lock_device;
 use crate::member::{Member, Members};
 use crate::segment::Role;
 use crate::stay::{OnDevice, Stay};
@@ -82,12 +80,12 @@ impl Volume {
     /// From now on what the device named so holds is to move to the others; `false`: it was to
     /// already. Answers its path, too.
     pub fn begin_leaving(member: &Path, named: &Path) -> Result<(PathBuf, bool), VolumeError> {
-        let found = Members::find(&[member], Access::ReadWrite)?;
+        let (found, _lock) = Members::find_locked(member)?;
         let index = refuse_to_leave(&found, member, named)?;
         let path = path_of(&found, index);
         let already = found.table.devices[index].stay == Stay::Leaves;
         if !already {
-            set_stay(found, index, Stay::Leaves)?;
+            set_stay(&found, index, Stay::Leaves)?;
         }
         Ok((path, !already))
     }
@@ -99,12 +97,13 @@ impl Volume {
         if found.table.common > 0 {
             return end_replacing(&found);
         }
+        let (found, _lock) = Members::find_locked(member)?;
         let leaves = |entry: &LabelDevice| entry.stay == Stay::Leaves;
         let Some(index) = found.table.devices.iter().position(leaves) else {
             return Ok(None);
         };
         let path = path_of(&found, index);
-        set_stay(found, index, Stay::Stays)?;
+        set_stay(&found, index, Stay::Stays)?;
         Ok(Some(path))
     }
 
@@ -154,7 +153,7 @@ impl Volume {
     /// is alone, and has made `room` for what was on it besides. All of the pool is at home, and
     /// there is no image. A crash leaves the pool as it was or without the device.
     pub fn remove_leaving(member: &Path, room: Room) -> Result<PathBuf, VolumeError> {
-        let found = Members::find(&[member], Access::ReadWrite)?;
+        let (found, _lock) = Members::find_locked(member)?;
         let leaves = |entry: &LabelDevice| entry.stay == Stay::Leaves;
         let index = found.table.devices.iter().position(leaves);
         let index = index.ok_or(VolumeError::NoDevices)?;
@@ -188,7 +187,7 @@ impl Volume {
         let Ok(old) = label::read(&device) else {
             return Ok(None);
         };
-        let found = match Members::find(&[member], Access::ReadWrite) {
+        let (found, _lock) = match Members::find_locked(member) {
             Err(VolumeError::NotAMember { .. }) => return Ok(None),
             found => found?,
         };
@@ -197,6 +196,10 @@ impl Volume {
         let is_gone = entry.is_none_or(|entry| entry.stay == Stay::Gone);
         if old.pool != table.pool || !is_gone || old.sequence >= table.sequence {
             return Ok(None);
+        }
+        // A label that still names it would lead to nothing: the pool could not be opened by it.
+        if !table.has_copies() {
+            write_next(table, &found.parts())?;
         }
         label::erase(&device, old.own().size)?;
         Ok(Some(named.to_owned()))
@@ -281,9 +284,11 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
     let index = find(found, named).ok_or_else(|| refused(pool, NOT_THERE))?;
     let why = match () {
         _ if table.common > 0 => HOLDS_A_PART,
-        _ if table.behind > 0 => "has a disk behind it; make another pool and copy (`nacre cp -r`)",
         _ if found.members.len() < 2 => {
             "it is the pool's only device; `nacre delete` deletes the pool"
+        }
+        _ if is_front_alone(found, index) => {
+            "it is the only device in front of what is cold; that may leave first"
         }
         _ if table
             .devices
@@ -298,10 +303,15 @@ fn refuse_to_leave(found: &Members, pool: &Path, named: &Path) -> Result<usize, 
     Err(refused(pool, why))
 }
 
+/// Whether nothing else stands in front of the devices behind.
+fn is_front_alone(found: &Members, index: usize) -> bool {
+    let places = found.members.iter().filter_map(|member| member.place);
+    let mut front = places.filter(|place| !found.table.is_behind(*place));
+    front.next() == Some(index) && front.next().is_none()
+}
+
 /// Writes all labels, with another word on one device.
-fn set_stay(found: Members, index: usize, stay: Stay) -> Result<(), VolumeError> {
-    let first = &found.members[0].device;
-    let _lock = lock_device(first, FlockOperation::LockExclusive)?;
+fn set_stay(found: &Members, index: usize, stay: Stay) -> Result<(), VolumeError> {
     let mut parts = found.parts();
     for (part, member) in parts.iter_mut().zip(&found.members) {
         if member.place == Some(index) {

@@ -34,6 +34,7 @@ mod open;
 mod parts;
 mod placement;
 mod presence;
+mod relabel;
 mod replace;
 mod scrub;
 mod seats;

@@ -68,7 +68,28 @@ pub(crate) struct Members {
 impl Members {
     /// Opens the devices at `paths`, all of one pool, and looks for the others where the newest
     /// label says.
+    ///
+    /// Meanwhile a device may leave: the other labels say so before its own is erased. So who finds
+    /// that it is gone looks at them again.
     pub fn find(paths: &[&Path], access: Access) -> Result<Self, VolumeError> {
+        let mut known = None;
+        loop {
+            let sequence = match Self::find_now(paths, access) {
+                Err(error) if error.is_loss() || matches!(error, VolumeError::Missing { .. }) => {
+                    let label = paths.first().map(|path| Member::open(path, access));
+                    let sequence = label.and_then(|it| Some(it.ok()?.label.sequence));
+                    if sequence.is_none() || sequence == known {
+                        return Err(error);
+                    }
+                    sequence
+                }
+                found => return found,
+            };
+            known = sequence;
+        }
+    }
+
+    fn find_now(paths: &[&Path], access: Access) -> Result<Self, VolumeError> {
         let mut found: Vec<Member> = Vec::new();
         for path in paths {
             let member = Member::open(path, access)?;

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Access, Device, Granularity, LegState, Owner};
-use rustix::fs::FlockOperation;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelInfo};
 use crate::layout::EMULATES_MAX;
-use crate::lock::lock_device;
 use crate::member::{Member, Members, trust_of};
 use crate::placement::Stripe;
+use crate::relabel::Locked;
 use crate::volume::{Part, Volume};
 
 impl Volume {
@@ -38,8 +37,8 @@ impl Volume {
             return Err(lost);
         };
         for copy in copies {
-            let found = Members::find_from(copy, access, trust_of(owner));
-            match found.and_then(|found| Self::of_members(&found, access)) {
+            let find = || Members::find_from(copy, access, trust_of(owner));
+            match Self::of_members(&find, access) {
                 Err(error) if error.is_loss() => {}
                 other => return other,
             }
@@ -53,34 +52,58 @@ impl Volume {
     /// Opened for writing, labels that are damaged or tell an old table or place are rewritten,
     /// but not while others use a pool with copies.
     pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
-        Self::of_members(&Members::find(members, access)?, access)
+        Self::of_members(&|| Members::find(members, access), access)
     }
 
-    fn of_members(found: &Members, access: Access) -> Result<Self, VolumeError> {
-        let has_copies = found.table.has_copies();
-        let in_use = has_copies && found.in_use()?;
-        let home = match has_copies {
-            true => found.home(in_use),
-            false => (0, 0),
+    fn of_members(
+        find: &dyn Fn() -> Result<Members, VolumeError>,
+        access: Access,
+    ) -> Result<Self, VolumeError> {
+        let mut found = find()?;
+        let (mut in_use, mut home) = found.home_now()?;
+        if access == Access::ReadWrite
+            && !in_use
+            && !stale(&found, &found.table_now(home)).is_empty()
+            && let Some(locked) = Locked::at_once(&found)?
+        {
+            // Who held the lock before may have changed them since they were read.
+            found = find()?;
+            (in_use, home) = found.home_now()?;
+            if !in_use && locked.is_of(&found) {
+                repair(&found, home)?;
+            }
+        }
+        let (table, parts) = (&found.table, found.parts());
+        if table.has_copies() {
+            return Self::assemble_copies(table, home, &parts, (found.trust, &found.damaged));
+        }
+        let mut volume = Self::assemble(table.pool, table.arrangement(), &parts, &table.gone())?;
+        volume.sequence = Some(table.sequence);
+        Ok(volume)
+    }
+
+    /// The volume as it is now, if its labels have changed since it was opened: a device may have
+    /// come or left before this process was present. To be called once it is.
+    pub fn renewed(&self) -> Result<Option<Self>, VolumeError> {
+        let Some(sequence) = self.sequence else {
+            return Ok(None);
         };
-        // What happens to the label of a copy in use tells that the copy is written over.
-        if access == Access::ReadWrite && !in_use {
-            repair(found, home)?;
+        let is_as_told = |device: &Arc<Device>| {
+            let label = label::read(device);
+            label.is_ok_and(|it| it.pool == self.uuid() && it.sequence <= sequence)
+        };
+        let devices = self.all_devices();
+        if devices.iter().all(is_as_told) {
+            return Ok(None);
         }
-        match has_copies {
-            true => Self::assemble_copies(
-                &found.table,
-                home,
-                &found.parts(),
-                (found.trust, &found.damaged),
-            ),
-            false => Self::assemble(
-                found.table.pool,
-                found.table.arrangement(),
-                &found.parts(),
-                &found.table.gone(),
-            ),
+        let mut found = Err(VolumeError::NoDevices);
+        for device in devices {
+            found = Self::open(device.path(), self.access());
+            if found.as_ref().is_ok_and(|it| it.uuid() == self.uuid()) {
+                break;
+            }
         }
+        found.map(Some)
     }
 
     /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`
@@ -124,11 +147,7 @@ impl Volume {
         member: &Path,
         mut change: impl FnMut(&mut LabelInfo),
     ) -> Result<(), VolumeError> {
-        let found = Members::find(&[member], Access::ReadWrite)?;
-        let first = &found.members[0].device;
-        let Some(_lock) = lock_device(first, FlockOperation::LockExclusive)? else {
-            return Ok(());
-        };
+        let (found, _lock) = Members::find_locked(member)?;
         for member in found.members.iter().filter(|it| is_stored_to(&found, it)) {
             let index = member.place.unwrap_or(0);
             let mut label = LabelInfo {
@@ -156,6 +175,29 @@ impl Volume {
 }
 
 impl Members {
+    /// Whether somebody uses a pool with copies, and what its home is.
+    fn home_now(&self) -> Result<(bool, (u64, u64)), VolumeError> {
+        if !self.table.has_copies() {
+            return Ok((false, (0, 0)));
+        }
+        let in_use = self.in_use()?;
+        Ok((in_use, self.home(in_use)))
+    }
+
+    /// The newest table, with the places where the devices are now.
+    fn table_now(&self, home: (u64, u64)) -> LabelInfo {
+        let mut table = LabelInfo {
+            home,
+            ..self.table.clone()
+        };
+        let members = self.members.iter().filter(|_| self.table.devices.len() > 1);
+        for member in members {
+            let entry = &mut table.devices[member.place.unwrap_or(0)];
+            entry.path = label::hint(&member.device.real_path());
+        }
+        table
+    }
+
     /// The devices as parts of a volume, in table order.
     pub fn parts(&self) -> Vec<Part> {
         let part = |member: &Member| {
@@ -163,6 +205,7 @@ impl Members {
             Part {
                 device: Arc::clone(&member.device),
                 uuid: entry.uuid,
+                size: entry.size,
                 data: entry.data,
                 granularity: member.label.granularity,
                 journal: self.table.journal,
@@ -183,36 +226,20 @@ fn is_stored_to(found: &Members, member: &Member) -> bool {
     entry.state.is_none_or(LegState::is_stored_to)
 }
 
-/// Rewrites the labels that are not as they should be. Somebody else who does it at the moment is
-/// left alone.
-fn repair(found: &Members, home: (u64, u64)) -> Result<(), VolumeError> {
-    let mut table = found.table.clone();
-    let mut moved = home != table.home;
-    table.home = home;
-    for member in &found.members {
-        let entry = &mut table.devices[member.place.unwrap_or(0)];
-        if found.table.devices.len() > 1 {
-            let hint = label::hint(&member.device.real_path());
-            moved |= hint != entry.path;
-            entry.path = hint;
-        }
-    }
-    let stale = |member: &&Member| {
+/// Those whose labels are not as they should be.
+fn stale<'m>(found: &'m Members, table: &LabelInfo) -> Vec<&'m Member> {
+    let is_stale = |member: &&Member| {
         let label = &member.label;
         let differs = label.devices != table.devices || label.home != table.home;
         is_stored_to(found, member) && (!label.intact || differs)
     };
-    if !moved && !found.members.iter().any(|member| stale(&member)) {
-        return Ok(());
-    }
-    let Some(_lock) = lock_device(
-        &found.members[0].device,
-        FlockOperation::NonBlockingLockExclusive,
-    )?
-    else {
-        return Ok(());
-    };
-    for member in found.members.iter().filter(stale) {
+    found.members.iter().filter(is_stale).collect()
+}
+
+/// Rewrites the labels that are not as they should be.
+fn repair(found: &Members, home: (u64, u64)) -> Result<(), VolumeError> {
+    let table = found.table_now(home);
+    for member in stale(found, &table) {
         let label = LabelInfo {
             index: member.place.unwrap_or(0),
             intact: true,

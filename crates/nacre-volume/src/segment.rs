@@ -33,6 +33,8 @@ pub(crate) struct Segment {
 pub(crate) struct Part {
     pub device: Arc<Device>,
     pub uuid: Uuid,
+    /// Bytes of it that the pool has; it may have become larger since.
+    pub size: u64,
     /// Bytes of its data.
     pub data: u64,
     pub granularity: Granularity,

@@ -47,6 +47,8 @@ pub struct Volume {
     special: AtomicBool,
     /// With copies: what it is in the running system, whichever of them are there.
     home: Option<DeviceIdentity>,
+    /// Of the table that told its devices; `None` if no label did, or who has it open follows them.
+    pub(crate) sequence: Option<u64>,
     /// Devices that this process has repaired before it used them.
     pub(crate) repaired: OnceLock<Vec<PathBuf>>,
 }
@@ -201,6 +203,7 @@ impl Volume {
             owner,
             cache,
             home: None,
+            sequence: None,
             repaired: OnceLock::new(),
             placement,
         })
@@ -240,7 +243,8 @@ impl Volume {
     /// Whether there are devices behind the others.
     #[inline]
     pub fn has_behind(&self) -> bool {
-        !self.behind.is_empty()
+        let mut behind = self.behind.iter();
+        behind.any(|segment| segment.role.is_device())
     }
 
     /// Never: a volume has at least one block.

@@ -1059,11 +1059,11 @@ fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
     let error = room.open_error("b");
     assert!(matches!(error, VolumeError::NotAPool(_)), "{error}");
     // A crash before its label was erased.
-    fs::write(room.path("b"), old).unwrap();
+    fs::write(room.path("b"), &old).unwrap();
     let error = room.open_error("b");
     assert!(matches!(error, VolumeError::NotAMember { .. }), "{error}");
     // One before another label was written, which names the device.
-    fs::write(room.path("a"), old_a).unwrap();
+    fs::write(room.path("a"), &old_a).unwrap();
     let error = room.open_error("b");
     assert!(matches!(error, VolumeError::NotAMember { .. }), "{error}");
     for name in ["a", "c"] {
@@ -1073,6 +1073,13 @@ fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
     }
     let forget = |name| Volume::forget_removed(&room.path("a"), &room.path(name)).unwrap();
     assert_eq!((forget("c"), forget("b")), (None, Some(room.path("b"))));
+    // Both: nothing may lead to what is forgotten, whichever device the pool is opened by.
+    fs::write(room.path("a"), old_a).unwrap();
+    fs::write(room.path("b"), old).unwrap();
+    assert_eq!(forget("b"), Some(room.path("b")));
+    for name in ["a", "c"] {
+        assert_eq!(room.open(name).unwrap().devices().len(), 2);
+    }
     Volume::create(&[room.spec("b", 16)], CAREFUL).unwrap();
     assert_eq!(forget("b"), None, "it belongs to another pool");
 }
@@ -1152,4 +1159,211 @@ fn a_leaving_device_can_stay_and_one_of_several_copies_can_go() {
         matches!(last, Err(VolumeError::CannotLeave { .. })),
         "{last:?}"
     );
+}
+
+/// A pool whose device `b` stands behind `a`, with something at the start of each.
+fn behind(room: &Room) {
+    let options = CreateOptions {
+        behind: 1,
+        ..CAREFUL
+    };
+    let volume = room.0.volume(&["a", "b"], 16 * MIB, options);
+    put(&volume, 5000, b"in front");
+    put(&volume, 12 * MIB, b"what is cold");
+}
+
+/// As [`behind`], but nothing need be free.
+fn assert_kept_behind(volume: &Volume, stands_behind: &[bool]) {
+    let told: Vec<bool> = volume.devices().iter().map(|it| it.is_behind).collect();
+    assert_eq!(told, stands_behind);
+    assert_eq!(volume.front_len(), 12 * MIB);
+    assert_eq!(get(volume, 5000, 8), b"in front");
+    assert_eq!(get(volume, 12 * MIB, 12), b"what is cold");
+}
+
+fn put_behind(room: &Room, name: &str, mib: u64) -> Result<Volume, VolumeError> {
+    let options = CreateOptions {
+        behind: 1,
+        ..CAREFUL
+    };
+    Volume::grow(&[&room.path("a")], &room.spec(name, mib), options)
+}
+
+#[test]
+fn further_devices_come_behind() {
+    let room = Room::new();
+    behind(&room);
+    let before = ["a", "b"].map(|name| fs::read(room.path(name)).unwrap());
+    let grown = put_behind(&room, "c", 32).unwrap();
+    assert_kept_behind(&grown, &[false, true, true]);
+    assert_eq!(grown.len(), 52 * MIB);
+    put(&grown, 51 * MIB, b"new room");
+    drop(grown);
+    for name in ["a", "b", "c"] {
+        let volume = room.open(name).unwrap();
+        assert_kept_behind(&volume, &[false, true, true]);
+        assert_eq!(get(&volume, 51 * MIB, 8), b"new room");
+    }
+    // It was killed when only the new one had its label.
+    for (name, bytes) in ["a", "b"].into_iter().zip(before) {
+        fs::write(room.path(name), bytes).unwrap();
+    }
+    let alone = room.open("a").unwrap();
+    assert_eq!(alone.len(), 24 * MIB);
+    // As whoever lets it grow has it.
+    let lock = alone.lock_exclusive().unwrap();
+    let grown = put_behind(&room, "c", 32).unwrap();
+    assert_kept_behind(&grown, &[false, true, true]);
+    drop((grown, lock));
+    for name in ["a", "b"] {
+        assert_eq!(Volume::inspect(&room.path(name)).unwrap().devices.len(), 3);
+    }
+    let again = put_behind(&room, "c", 32).unwrap_err();
+    assert_eq!(again, VolumeError::AlreadyPool(room.path("c")));
+}
+
+#[test]
+fn a_pool_that_has_nothing_behind_gets_it() {
+    let room = Room::new();
+    put(&room.pool(&["a"]), 5000, b"in front");
+    let grown = put_behind(&room, "b", 32).unwrap();
+    let told: Vec<bool> = grown.devices().iter().map(|it| it.is_behind).collect();
+    assert_eq!(told, [false, true]);
+    assert_eq!((grown.front_len(), grown.len()), (12 * MIB, 40 * MIB));
+    assert_eq!(
+        (grown.stripe(), get(&grown, 5000, 8)),
+        (Stripe::None, b"in front".to_vec())
+    );
+}
+
+#[test]
+fn memory_is_not_added_to_what_stands_in_front_of_others() {
+    let room = Room::new();
+    behind(&room);
+    let refused = Volume::grow(&[&room.path("a")], &room.spec("c", 16), CAREFUL).unwrap_err();
+    assert!(matches!(refused, VolumeError::Behind { .. }), "{refused}");
+    assert!(!room.path("c").exists());
+    assert_kept_behind(&room.open("b").unwrap(), &[false, true]);
+}
+
+#[test]
+fn only_what_is_memory_gets_something_behind() {
+    let room = Room::new();
+    let cached = CreateOptions {
+        caching: nacre_volume::Caching::Always,
+        ..CAREFUL
+    };
+    drop(room.0.volume(&["a"], 64 * MIB, cached));
+    let refused = put_behind(&room, "b", 16).unwrap_err();
+    assert!(refused.to_string().contains("mode cached"), "{refused}");
+    assert!(!room.path("b").exists());
+}
+
+fn lengthen(room: &Room, name: &str, mib: u64) {
+    let file = OpenOptions::new().write(true).open(room.path(name));
+    file.unwrap().set_len(mib * MIB).unwrap();
+}
+
+#[test]
+fn the_last_device_grows() {
+    let room = Room::new();
+    behind(&room);
+    let none = Volume::grow_last(&room.path("a"), None).unwrap_err();
+    assert!(matches!(none, VolumeError::CannotGrow { .. }), "{none}");
+    let less = Volume::grow_last(&room.path("a"), Some(12 * MIB)).unwrap_err();
+    assert!(matches!(less, VolumeError::SizeDiffers { .. }), "{less}");
+    let before = fs::read(room.path("a")).unwrap();
+    // A file may be larger than the pool knows, and a block device.
+    lengthen(&room, "b", 40);
+    assert_kept_behind(&room.open("b").unwrap(), &[false, true]);
+    assert_eq!(Volume::grow_last(&room.path("a"), None), Ok(room.path("b")));
+    assert_eq!(room.open("a").unwrap().len(), 48 * MIB);
+    let named = Volume::grow_last(&room.path("b"), Some(64 * MIB));
+    assert_eq!(named, Ok(room.path("b")));
+    for name in ["a", "b"] {
+        let volume = room.open(name).unwrap();
+        assert_kept_behind(&volume, &[false, true]);
+        assert_eq!(volume.len(), 72 * MIB);
+        // Where the second copies of older labels were.
+        for second in [SECOND, 40 * MIB - 4096] {
+            assert_eq!(get(&volume, 10 * MIB + second, 4096), [0; 4096]);
+        }
+        put(&volume, 71 * MIB, b"new room");
+    }
+    // It was killed when only the last one had its label; that is completed, and its second copy
+    // is enough.
+    fs::write(room.path("a"), before).unwrap();
+    room.scribble("b", 0, &[7; 4096]);
+    let volume = room.open("a").unwrap();
+    assert_kept_behind(&volume, &[false, true]);
+    assert_eq!(get(&volume, 71 * MIB, 8), b"new room");
+    drop(volume);
+    for name in ["a", "b"] {
+        assert!(Volume::inspect(&room.path(name)).unwrap().intact);
+    }
+}
+
+#[test]
+fn a_file_that_is_larger_than_its_pool_knows_stays_so_when_labels_change() {
+    let room = Room::new();
+    put(&room.pool(&["a", "b"]), 5000, b"stays");
+    for name in ["a", "b"] {
+        lengthen(&room, name, 32);
+    }
+    drop(Volume::grow(&[&room.path("a")], &room.spec("c", 16), CAREFUL).unwrap());
+    for name in ["a", "b", "c"] {
+        let volume = room.open(name).unwrap();
+        assert_eq!(
+            (volume.len(), get(&volume, 5000, 5)),
+            (36 * MIB, b"stays".to_vec())
+        );
+    }
+    // Its last one is another one now.
+    let refused = Volume::grow_last(&room.path("a"), None).unwrap_err();
+    assert!(
+        matches!(refused, VolumeError::CannotGrow { .. }),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_stands_behind_leaves_and_what_is_alone_in_front_stays() {
+    let room = Room::new();
+    behind(&room);
+    drop(put_behind(&room, "c", 16).unwrap());
+    let alone = Volume::begin_leaving(&room.path("b"), &room.path("a")).unwrap_err();
+    assert!(
+        alone.to_string().contains("only device in front"),
+        "{alone}"
+    );
+    let leave = |name: &str| {
+        Volume::begin_leaving(&room.path("a"), &room.path(name)).unwrap();
+        let volume = room.open("a").unwrap();
+        assert!(volume.leaving().is_some() && volume.header_goes_to().is_none());
+        drop(volume);
+        Volume::remove_leaving(&room.path("a"), nacre_volume::Room::default()).unwrap();
+    };
+    leave("c");
+    let volume = room.open("a").unwrap();
+    assert_kept_behind(&volume, &[false, true]);
+    assert!(volume.has_behind());
+    let refused = Volume::grow_last(&room.path("a"), None).unwrap_err();
+    assert!(refused.to_string().contains("has left"), "{refused}");
+    // A new one comes behind it, and the next one leaves.
+    drop(volume);
+    drop(put_behind(&room, "d", 16).unwrap());
+    assert_kept_behind(&room.open("d").unwrap(), &[false, true, true]);
+    leave("b");
+    leave("d");
+    let volume = room.open("a").unwrap();
+    assert!(!volume.has_behind() && volume.devices().len() == 1);
+    assert_eq!((volume.len(), volume.front_len()), (48 * MIB, 12 * MIB));
+    assert_eq!(volume.present_units() << 12, 12 * MIB);
+    drop(volume);
+    // Nothing is behind any more: it grows in front.
+    let grown = Volume::grow(&[&room.path("a")], &room.spec("e", 16), CAREFUL).unwrap();
+    assert!(grown.devices().iter().all(|it| !it.is_behind));
+    assert_eq!((grown.len(), grown.stripe()), (60 * MIB, Stripe::USUAL));
+    assert_eq!(grown.front_len(), 60 * MIB);
+    assert_eq!(get(&grown, 5000, 8), b"in front");
 }

@@ -25,7 +25,7 @@ refused() {
     refuses "a disk in front" "must be memory" nacre create --size 32M --behind "$cold=64M" "$cold.front"
     [[ ! -e $cold && ! -e $cold.front ]] || fail "a refused create leaves a file"
     fresh 32M >/dev/null
-    refuses "growing" "cannot grow yet" nacre grow --size 32M "$front" "$front.2"
+    refuses "memory in front" "cannot be added to a pool with a disk behind it yet" nacre grow --size 32M "$front" "$front.2"
     mv "$cold" "$cold.away"
     refuses "the disk is away" "is missing" nacre info "$front"
     mv "$cold.away" "$cold"

@@ -1,7 +1,7 @@
 //! `nacre grow`.
 
 use crate::attached::Attached;
-use crate::failure::{Failure, Result, store_failure};
+use crate::failure::{Result, store_failure};
 use crate::users::take_alone;
 use crate::{output, size};
 use clap::Args;
@@ -17,24 +17,29 @@ Examples:
   nacre grow my.pool /dev/dax1.0                     add a whole device
   nacre grow --size 10G /ssd1/a.pool /ssd2/b.pool    a second disk; both are written through memory
   nacre grow --size 20G a.pool                       a pool with copies: all its files become so large
-  nacre grow a.pool                                  the same, of devices that have become larger";
+  nacre grow a.pool                                  the same, of devices that have become larger
+  nacre grow --behind --size 1T a.pool cold2.img     a file on a disk, for what is cold
+  nacre grow --size 1T a.pool                        its last device, a file, gets so large";
 
 /// Make a pool larger that nobody uses at the moment
 ///
-/// By a device that is added; a pool with copies by what its own devices have room for: all of
-/// them, as each holds everything.
+/// By a device that is added, or by what its last device has room for: a disk behind, if there is
+/// one. A pool with copies grows by all of its devices, as each holds everything.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
     pool: PathBuf,
-    /// The device to add; none for a pool with copies
+    /// The device to add; none if those that are there have more room
     #[arg(value_name = "DEVICE")]
     device: Option<PathBuf>,
-    /// Size of the file, if it is to be made; of each file of a pool with copies
+    /// Size of the file, if it is to be made, or of the last one; of each file in a pool of copies
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
+    /// The device is to hold what is cold, behind those that are memory
+    #[arg(long, requires = "device")]
+    behind: bool,
     /// Overwrite a device that holds something; it is lost
     #[arg(long)]
     force: bool,
@@ -53,6 +58,10 @@ pub struct Added {
     /// Size of the file, if it is to be made
     #[arg(long, value_parser = size::parse)]
     pub size: Option<u64>,
+    /// The device is to hold what is cold, behind those that are memory; a disk does in a pool that
+    /// has one behind
+    #[arg(long)]
+    pub behind: bool,
     /// Overwrite a device that holds something; it is lost
     #[arg(long)]
     pub force: bool,
@@ -60,7 +69,11 @@ pub struct Added {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments {
-        pool, size, force, ..
+        pool,
+        size,
+        force,
+        behind,
+        ..
     } = arguments;
     match &arguments.device {
         Some(device) => grow(
@@ -68,25 +81,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 pool: pool.clone(),
                 device: device.clone(),
                 size: *size,
+                behind: *behind,
                 force: *force,
             },
             None,
         ),
         None => grown(pool, |volume| {
-            refuse_parts(pool, volume)?;
-            Volume::grow_copies(pool, *size)?;
+            match volume.has_copies() {
+                true => Volume::grow_copies(pool, *size).map(drop)?,
+                false => Volume::grow_last(pool, *size).map(drop)?,
+            }
             Ok(())
         }),
-    }
-}
-
-fn refuse_parts(pool: &Path, volume: &Volume) -> Result<()> {
-    match volume.has_copies() {
-        true => Ok(()),
-        false => Err(Failure::Usage(format!(
-            "{}: is a pool without copies: name a device to add to it",
-            pool.display()
-        ))),
     }
 }
 
@@ -106,7 +112,7 @@ pub fn grow(arguments: &Added, stripe: Option<Stripe>) -> Result<ExitCode> {
             stripe,
             copies: 1,
             common: None,
-            behind: 0,
+            behind: usize::from(arguments.behind),
         };
         Volume::grow(&[pool], &added, options)?;
         Ok(())

@@ -171,8 +171,8 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         used_bytes: None,
         granularity: device.granularity.policy.to_string(),
         state: match () {
-            () if device.is_behind => "behind",
             () if device.is_leaving => "leaving",
+            () if device.is_behind => "behind",
             () => "present",
         },
         mb_s: device.granularity.speed,

@@ -1,13 +1,15 @@
 //! Pools with a device behind the others, where what is cold goes.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nacre_fs::{Fs, FsError, InodeRef, MapAccess, WriteAt};
-use nacre_store::{FormatOptions, Holes, Store, WriteMode};
-use nacre_testkit::pool::PRIVATE;
+use nacre_store::{Drained, FormatOptions, Holes, Store, WriteMode};
+use nacre_testkit::pool::{
+    PRIVATE, PoolChoice, PoolFiles, assert_sound_without_leaks, device_spec,
+};
 use nacre_types::FileOffset;
-use nacre_volume::{Arrangement, Volume};
+use nacre_volume::{Access, Arrangement, CreateOptions, Volume};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
@@ -19,11 +21,16 @@ const BEHIND: u64 = 128 * MIB;
 const ALL: u64 = u64::MAX;
 
 fn pool(mode: WriteMode) -> Fs {
+    pool_of(mode, &[FRONT, BEHIND])
+}
+
+/// A pool of devices of so many bytes, of which only the first one is in front.
+fn pool_of(mode: WriteMode, lens: &[u64]) -> Fs {
     let arrangement = Arrangement {
-        behind: 1,
+        behind: lens.len() - 1,
         ..Arrangement::default()
     };
-    let volume = Volume::memories(&[FRONT, BEHIND], arrangement).expect("volume");
+    let volume = Volume::memories(lens, arrangement).expect("volume");
     let options = FormatOptions {
         mode,
         ..FormatOptions::default()
@@ -380,4 +387,242 @@ fn one_file_may_be_larger_than_the_front() {
 #[test]
 fn one_file_that_is_written_atomically_may_be_larger_than_the_front() {
     one_file(WriteMode::Atomic);
+}
+
+fn units(fs: &Fs, device: usize) -> Range<u64> {
+    let range = &fs.store().volume().devices()[device].range;
+    range.start.unit().0..range.end.unit().0
+}
+
+fn drain(fs: &Fs, units: &Range<u64>) -> Drained {
+    let told = &mut |_| ControlFlow::Continue(());
+    fs.store().drain_device(units, told).expect("drain")
+}
+
+/// As [`cold`], of many files.
+fn cold_files(fs: &Fs, count: usize) -> (Vec<InodeRef>, Vec<Vec<u8>>) {
+    let made = (0..count).map(|number| cold(fs, &format!("cold {number}"), 3 << 20));
+    made.unzip()
+}
+
+#[test]
+fn what_lies_behind_goes_to_another_device_behind_while_programs_write() {
+    let fs = pool_of(WriteMode::Direct, &[FRONT, BEHIND, BEHIND]);
+    let made: Vec<Vec<InodeRef>> = (0..4).map(|worker| files_of(&fs, worker)).collect();
+    for node in made.iter().flatten() {
+        write(&fs, *node, 0, &vec![0; 3 << 20]);
+    }
+    while fs.store().move_cold(ALL).expect("move") > 0 {}
+    let mut models: Vec<Vec<Vec<u8>>> = vec![vec![vec![0; 3 << 20]; 8]; 4];
+    let leaves = units(&fs, 1);
+    assert!(fs.store().left_on(&leaves).contents > 64 * MIB);
+    let (shared, ended) = (&fs, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                drain(shared, &leaves);
+                shared.store().keep_room().expect("room");
+            }
+        });
+        let workers = made.iter().zip(&mut models).zip(1..);
+        let workers: Vec<_> = workers
+            .map(|((nodes, models), seed)| scope.spawn(move || work(shared, nodes, models, seed)))
+            .collect();
+        for worker in workers {
+            worker.join().expect("a worker");
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let drained = drain(&fs, &leaves);
+    assert_eq!((drained.in_use, drained.is_full), (0, false));
+    assert!(fs.store().left_on(&leaves).is_nothing());
+    assert!(fs.store().left_on(&units(&fs, 2)).contents > 32 * MIB);
+    for (&node, model) in made.iter().flatten().zip(models.iter().flatten()) {
+        assert_same(&fs, node, model);
+    }
+    // Nothing goes there again.
+    let (_, model) = cold(&fs, "later", 9 << 20);
+    assert!(fs.store().left_on(&leaves).is_nothing());
+    assert_sound(&fs);
+    let fs = after_a_crash(fs);
+    assert_same(&fs, found(&fs, "later"), &model);
+}
+
+#[test]
+fn what_lies_behind_goes_to_the_front_if_nothing_else_is_behind() {
+    let fs = pool(WriteMode::Direct);
+    let (nodes, models) = cold_files(&fs, 5);
+    let leaves = units(&fs, 1);
+    let drained = drain(&fs, &leaves);
+    assert_eq!((drained.moved, drained.is_full), (15 * MIB, false));
+    assert!(fs.store().left_on(&leaves).is_nothing());
+    for (node, model) in nodes.into_iter().zip(&models) {
+        assert_eq!(places(&fs, node), (3 * MIB, 0));
+        assert_same(&fs, node, model);
+    }
+    // It lies in front like anything else.
+    write(&fs, file(&fs, fs.root(), "other"), 0, b"more");
+    assert_eq!(fs.store().move_cold(ALL).expect("move"), 0);
+    assert_sound(&fs);
+}
+
+#[test]
+fn what_has_no_room_in_front_stays_behind() {
+    let fs = pool(WriteMode::Direct);
+    let (nodes, models) = cold_files(&fs, 14);
+    let leaves = units(&fs, 1);
+    let (used, free) = fs.store().room_to_leave(&leaves);
+    assert!(used == 42 * MIB && free < FRONT, "{used} of {free}");
+    assert!(drain(&fs, &leaves).is_full);
+    for (node, model) in nodes.into_iter().zip(&models) {
+        assert_same(&fs, node, model);
+    }
+    assert_sound(&fs);
+    assert_sound(&after_a_crash(fs));
+}
+
+#[test]
+fn what_is_shared_or_reserved_behind_leaves_when_nobody_uses_the_pool() {
+    for (devices, mode) in [(3, WriteMode::Direct), (2, WriteMode::Atomic)] {
+        let fs = pool_of(mode, &[FRONT, BEHIND, BEHIND][..devices]);
+        let (node, model) = cold(&fs, "f", 100_000);
+        let clone = file(&fs, fs.root(), "clone");
+        fs.clone_range(&root(), (node, 0), (clone, 0), 0)
+            .expect("clone");
+        let reserved = file(&fs, fs.root(), "reserved");
+        let extend = nacre_fs::AllocateMode::Extend;
+        let len = if devices == 3 { 100 * MIB } else { 22 * MIB };
+        // Behind, as the front has no room for it.
+        let pinned = file(&fs, fs.root(), "pinned");
+        write(&fs, pinned, 0, &vec![1; 9 << 20]);
+        fs.map_begin(pinned, MapAccess::Store).expect("map");
+        fs.allocate(&root(), reserved, extend, 0, len)
+            .expect("room");
+        assert_eq!(places(&fs, reserved), (0, len));
+        fs.map_end(pinned.ino, MapAccess::Store).expect("unmap");
+        fs.unlink(&root(), fs.root(), b"pinned").expect("unlink");
+        let leaves = units(&fs, 1);
+        drain(&fs, &leaves);
+        assert!(fs.store().left_on(&leaves).contents >= len + 100_000);
+        fs.store().evacuate(&leaves).expect("evacuate");
+        assert!(fs.store().left_on(&leaves).is_nothing());
+        let side = if devices == 3 { (0, len) } else { (len, 0) };
+        assert_eq!(places(&fs, reserved), side);
+        let fs = after_a_crash(fs);
+        let [node, clone, reserved] = ["f", "clone", "reserved"].map(|name| found(&fs, name));
+        let mut changed = model.clone();
+        changed[5000..5010].fill(1);
+        write(&fs, clone, 5000, &[1; 10]);
+        assert_same(&fs, node, &model);
+        assert_same(&fs, clone, &changed);
+        let mut model = vec![0; len as usize];
+        assert_same(&fs, reserved, &model);
+        write(&fs, reserved, 70_000, &[9; 300_000]);
+        model[70_000..370_000].fill(9);
+        assert_same(&fs, reserved, &model);
+        assert_sound(&fs);
+    }
+}
+
+fn attach(files: &PoolFiles, device: &str) -> Fs {
+    let volume = Volume::open(&files.file(device), Access::ReadWrite).expect("open");
+    Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
+}
+
+fn found(fs: &Fs, name: &str) -> InodeRef {
+    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
+    found.expect("it is there").node
+}
+
+fn behind_of(fs: &Fs) -> u64 {
+    let devices = fs.store().volume().devices();
+    let behind = devices.iter().filter(|it| it.is_behind);
+    behind.map(|it| it.range.end.0 - it.range.start.0).sum()
+}
+
+#[test]
+fn what_leaves_the_front_goes_behind_before_the_rest_of_it_is_full() {
+    let arrangement = Arrangement {
+        behind: 1,
+        ..Arrangement::default()
+    };
+    let volume = Volume::memories(&[FRONT, FRONT, BEHIND], arrangement).expect("volume");
+    Store::format(&volume, &FormatOptions::default()).expect("format");
+    let fs = Fs::new(Store::attach(volume, &PRIVATE).expect("attach"));
+    let (made, bytes) = (0..10)
+        .map(|salt| {
+            let node = file(&fs, fs.root(), &format!("f{salt}"));
+            let bytes = pattern(4 << 20, salt);
+            write(&fs, node, 0, &bytes);
+            (node, bytes)
+        })
+        .unzip::<_, _, Vec<_>, Vec<_>>();
+    assert!(made.iter().all(|node| places(&fs, *node).1 == 0));
+    let units = units(&fs, 0);
+    assert!(!drain(&fs, &units).is_full);
+    assert_eq!(fs.store().left_on(&units).contents, 0);
+    let sides = made.iter().map(|node| places(&fs, *node));
+    let (front, behind) = sides.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
+    assert!(front > 8 * MIB && behind > 8 * MIB, "{front} and {behind}");
+    for (node, bytes) in made.iter().zip(&bytes) {
+        assert_same(&fs, *node, bytes);
+    }
+    assert_sound(&fs);
+}
+
+/// Data of a file of 40 MiB.
+const FRONT_OF_FILES: u64 = 36 * MIB;
+
+#[test]
+fn devices_behind_come_grow_and_leave() {
+    let files = PoolFiles::make(&PoolChoice {
+        devices: &["a", "b"],
+        bytes: 40 * MIB,
+        behind: 1,
+        ..PoolChoice::default()
+    });
+    let fs = attach(&files, "a");
+    let (_, model) = cold(&fs, "f", 20 << 20);
+    fs.into_store().detach().expect("detach");
+    let put_behind = CreateOptions {
+        behind: 1,
+        ..CreateOptions::default()
+    };
+    let more = device_spec(&files.file("c"), 40 * MIB);
+    drop(Volume::grow(&[&files.file("b")], &more, put_behind).expect("grow"));
+    let fs = attach(&files, "a");
+    let before = (behind_of(&fs), fs.store().statfs().free_units);
+    fs.into_store().detach().expect("detach");
+    Volume::grow_last(&files.file("a"), Some(80 * MIB)).expect("grow");
+    let fs = attach(&files, "c");
+    assert_eq!(behind_of(&fs), before.0 + 40 * MIB);
+    assert_eq!(fs.store().statfs().free_units, before.1 + 40 * MIB / 4096);
+    let (_, second) = cold(&fs, "second", 24 << 20);
+    fs.into_store().detach().expect("detach");
+    let remove = |name: &str| {
+        Volume::begin_leaving(&files.file("a"), &files.file(name)).expect("it may");
+        let store = attach(&files, "a").into_store();
+        let (_, left) = store.remove_device(&files.file("a")).expect("remove");
+        assert!(left.is_nothing(), "{left:?}");
+        std::fs::remove_file(files.file(name)).expect("its file");
+        let fs = attach(&files, "a");
+        assert_sound_without_leaks(fs.store());
+        fs
+    };
+    let fs = remove("b");
+    assert_same(&fs, found(&fs, "f"), &model);
+    assert_same(&fs, found(&fs, "second"), &second);
+    assert_eq!(places(&fs, found(&fs, "second")).0, 0);
+    fs.unlink(&root(), fs.root(), b"second").expect("unlink");
+    fs.into_store().detach().expect("detach");
+    let fs = remove("c");
+    assert_eq!(
+        (behind_of(&fs), fs.store().volume().has_behind()),
+        (0, false)
+    );
+    assert_same(&fs, found(&fs, "f"), &model);
+    // Nothing is left but the front.
+    assert_eq!(fs.store().move_cold(ALL).expect("move"), 0);
+    assert_eq!(fs.store().statfs().units, FRONT_OF_FILES / 4096);
+    fs.into_store().detach().expect("detach");
 }

@@ -266,6 +266,47 @@ fn disks_that_hold_each_a_part_leave_one_after_the_other() {
     }
 }
 
+/// Attaches a pool that was opened before it changed.
+fn is_the_pool_as_it_is(opened: Volume, files: &PoolFiles, by: &str) {
+    let fs = Fs::new(Store::attach(opened, &PRIVATE).expect("attach"));
+    let now = volume_of(files, by).devices();
+    assert_eq!(fs.store().volume().devices(), now);
+    let name = format!("later {by}");
+    write(&fs, file(&fs, fs.root(), &name), 0, b"later");
+    fs.into_store().detach().expect("detach");
+    let fs = Fs::new(Store::attach(volume_of(files, by), &PRIVATE).expect("attach"));
+    assert!(read(&fs, open(&fs, &name), 0, 9) == b"later");
+    is_all_there(&fs);
+    assert_sound_without_leaks(fs.store());
+    fs.into_store().detach().expect("detach");
+}
+
+#[test]
+fn who_opened_a_pool_before_a_device_left_or_came_uses_it_as_it_is() {
+    for gone in ["a", "b"] {
+        let files = PoolFiles::make(&PoolChoice {
+            devices: &["a", "b"],
+            bytes: 96 * MIB,
+            ..PoolChoice::default()
+        });
+        let fs = Fs::new(Store::attach(volume_of(&files, "a"), &PRIVATE).expect("attach"));
+        fill(&fs);
+        fs.into_store().detach().expect("detach");
+        let stays = if gone == "a" { "b" } else { "a" };
+        let before = volume_of(&files, stays);
+        Volume::begin_leaving(&files.file(stays), &files.file(gone)).expect("it may");
+        let store = Store::attach(volume_of(&files, stays), &PRIVATE).expect("attach");
+        let (_, left) = store.remove_device(&files.file(stays)).expect("remove");
+        assert!(left.is_nothing(), "{left:?}");
+        is_the_pool_as_it_is(before, &files, stays);
+        let before = volume_of(&files, stays);
+        let new = device_spec(&files.file("c"), 96 * MIB);
+        let grown = Volume::grow(&[&files.file(stays)], &new, CreateOptions::default());
+        drop(grown.expect("grow"));
+        is_the_pool_as_it_is(before, &files, "c");
+    }
+}
+
 #[test]
 fn contents_move_off_a_disk_while_programs_write() {
     let files = disks(&["a", "b", "c"], 64 * MIB, "16K");

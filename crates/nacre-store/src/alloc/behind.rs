@@ -46,9 +46,19 @@ impl<'a> Allocator<'a> {
         Some(run)
     }
 
+    /// Takes `1..=want` contiguous units for contents that leave others: on the same side, if there
+    /// are any.
+    pub(crate) fn take_like(&self, left: UnitNo, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        match self.is_behind(left) {
+            true => self.take_behind(want).or_else(|| self.take(goal, want)),
+            false => self.take(goal, want).or_else(|| self.take_behind(want)),
+        }
+    }
+
     pub(super) fn clear_behind(&self, special: Special<'_>, start: u64, end: u64) {
         if start < end {
-            let freed = self.clear_bits(special.all_bits, start, end);
+            let mut freed = self.clear_bits(special.all_bits, start, end);
+            freed -= self.close_again(special, start..end).min(freed);
             special.shared.behind.free_units.fetch_add(freed, Relaxed);
         }
     }

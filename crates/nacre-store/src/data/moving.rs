@@ -59,6 +59,13 @@ impl Leaving<'_> {
     pub(crate) fn units(&self) -> u64 {
         self.runs.iter().map(|(_, to)| to.count).sum()
     }
+
+    /// Whether any of it goes behind, or to the front.
+    pub(crate) fn goes(&self, behind: bool) -> bool {
+        let alloc = self.store.allocator();
+        let mut goals = self.runs.iter().map(|(_, to)| to.start);
+        goals.any(|to| alloc.is_behind(to) == behind)
+    }
 }
 
 impl Drop for Leaving<'_> {
@@ -180,6 +187,29 @@ impl Store {
         copied
     }
 
+    /// What was copied to the front, or behind, is durable on return.
+    pub(crate) fn settle_copied(
+        &self,
+        mut stored: Unfenced,
+        (in_front, behind): (bool, bool),
+    ) -> Result<()> {
+        if behind {
+            self.volume().settle_behind(stored.take())?;
+        }
+        match in_front {
+            true => Ok(self.volume().fence(stored)?),
+            false => Ok(()),
+        }
+    }
+
+    /// Stores what units hold to others, of which nothing means anything yet.
+    pub(crate) fn store_copy(&self, to: UnitNo, bytes: &[u8], kind: StoreKind) -> Result<Unfenced> {
+        Ok(match self.allocator().is_behind(to) {
+            true => self.volume().write_behind(to.offset(), bytes)?,
+            false => self.volume().write(to.offset(), bytes, kind),
+        })
+    }
+
     /// `None`: they cannot be read.
     fn copy_units(&self, from: UnitNo, to: Run) -> Result<Option<Unfenced>> {
         let mut bytes = vec![0; (to.count * UNIT_SIZE) as usize];
@@ -189,11 +219,7 @@ impl Store {
         if read.is_err() {
             return Ok(None);
         }
-        let at = to.start.offset();
-        Ok(Some(match self.allocator().is_behind(to.start) {
-            true => self.volume().write_behind(at, &bytes)?,
-            false => self.volume().write(at, &bytes, StoreKind::Data),
-        }))
+        self.store_copy(to.start, &bytes, StoreKind::Data).map(Some)
     }
 
     fn new_word(&self, unit: UnitNo) -> MapWord {
@@ -227,22 +253,24 @@ impl Store {
 }
 
 impl File<'_> {
-    /// The first pages of a run that only this object owns and that lie in front, each in one unit
-    /// that is not lost.
+    /// The first pages of a run that only this object owns, each in one unit that is not lost, and
+    /// that all lie in front or all behind.
     fn movable(&self, run: PageRun) -> Option<PageRun> {
         let alloc = self.store.allocator();
         let parts = PartsMap::of_parts(self.store, self.id, self.onode);
         let is_own = |step: &u64| {
             let entry = run.entry.advance(*step);
             let has_one_unit = parts.entry(run.page + step).is_ok_and(MapWord::is_hole);
-            let is_sole = !entry.may_be_shared() || !alloc.must_be_left(entry.unit());
+            let is_sole = !entry.may_be_shared() || alloc.extra(entry.unit()) == 0;
             has_one_unit && is_sole && !alloc.is_lost(entry.unit())
         };
         let steps = if run.entry.is_written() { run.count } else { 0 };
         let first = (0..steps).find(is_own)?;
+        let side = |step: u64| alloc.is_behind(run.entry.advance(step).unit());
+        let is_alike = |step: &u64| is_own(step) && side(*step) == side(first);
         Some(PageRun {
             page: run.page + first,
-            count: (first..steps).take_while(is_own).count() as u64,
+            count: (first..steps).take_while(is_alike).count() as u64,
             entry: run.entry.advance(first),
         })
     }

@@ -25,6 +25,8 @@ pub(crate) struct Relocation<'s> {
     goal: Option<UnitNo>,
     /// What the words that are stored next leave.
     left: Vec<UnitNo>,
+    /// Whether something was copied behind that is not settled.
+    goes_behind: bool,
     /// Words that were stored and must be durable before the device goes.
     pub(crate) named: Unfenced,
     /// Units of contents that moved.
@@ -39,6 +41,7 @@ impl<'s> Relocation<'s> {
             shared: HashMap::new(),
             goal: None,
             left: Vec::new(),
+            goes_behind: false,
             named: Unfenced::nothing(),
             moved: 0,
         }
@@ -55,17 +58,33 @@ impl<'s> Relocation<'s> {
         Ok(run.start)
     }
 
+    /// For contents: what lies behind stays behind, if there is room.
+    fn take_for(&mut self, unit: UnitNo) -> Result<UnitNo> {
+        let alloc = self.store.allocator();
+        let behind = alloc.is_behind(unit).then(|| alloc.take_behind(1));
+        match behind.flatten() {
+            Some(run) => Ok(run.start),
+            None => self.take(),
+        }
+    }
+
     /// Copies contents. `None`: they cannot be read.
     fn copy_contents(&mut self, from: UnitNo) -> Result<Option<(UnitNo, Unfenced)>> {
-        let to = self.take()?;
+        let to = self.take_for(from)?;
         let mut bytes = [0; UNIT_SIZE as usize];
         if self.store.read_contents(from.offset(), &mut bytes).is_err() {
             self.store.allocator().free(to, 1);
             return Ok(None);
         }
-        let at = to.offset();
-        let stored = self.store.volume().write(at, &bytes, StoreKind::Data);
+        self.goes_behind |= self.store.allocator().is_behind(to);
+        let stored = self.store.store_copy(to, &bytes, StoreKind::Data)?;
         Ok(Some((to, stored)))
+    }
+
+    /// What was copied is durable on return.
+    fn settle(&mut self, stored: Unfenced) -> Result<()> {
+        let behind = std::mem::take(&mut self.goes_behind);
+        self.store.settle_copied(stored, (true, behind))
     }
 
     /// What a page's word says once its unit has moved; `None`: it stays.
@@ -86,7 +105,7 @@ impl<'s> Relocation<'s> {
             return Ok(Some(entry.moved_to(known)));
         }
         let to = match !PARTS && entry.is_unwritten() {
-            true => self.take()?,
+            true => self.take_for(unit)?,
             false => {
                 let Some((to, copied)) = self.copy_contents(unit)? else {
                     return Ok(None);
@@ -96,7 +115,7 @@ impl<'s> Relocation<'s> {
             }
         };
         self.left.push(unit);
-        if is_shared {
+        if is_shared && self.store.allocator().extra(unit) > 0 {
             self.shared.insert(unit, to);
         }
         self.moved += 1;
@@ -140,7 +159,7 @@ impl<const PARTS: bool> Map<'_, PARTS> {
         };
         let Some(entry) = entry else { return Ok(()) };
         let volume = self.store.volume();
-        volume.fence(stored)?;
+        moving.settle(stored)?;
         let word = Root { height, entry }.encode(root_salt(self.id));
         moving.note(volume.store_u64(self.root_at, word, StoreKind::Metadata));
         Ok(())
@@ -174,7 +193,7 @@ impl<const PARTS: bool> Map<'_, PARTS> {
         if words.is_empty() {
             return Ok(());
         }
-        volume.fence(stored)?;
+        moving.settle(stored)?;
         for (index, entry) in words {
             let at = node.offset().add(index % FANOUT * WORD_SIZE);
             let word = entry.encode(entry_salt(self.id, level, index));

@@ -64,16 +64,7 @@ impl Store {
         options: &AttachOptions,
         folder: Option<&Arc<Folder>>,
     ) -> Result<Store> {
-        image::bring_up(&volume)?;
-        let superblock = Superblock::read(&volume).or_else(|error| {
-            if volume.mirror().is_none() {
-                return Err(error);
-            }
-            // Damaged while others use the pool.
-            repair_header(&volume)?;
-            Superblock::read(&volume)
-        })?;
-        let entry = admit(&volume, options.session, folder)?;
+        let (volume, superblock, entry) = come_in(volume, options.session, folder)?;
         if let Some(session) = entry.live {
             return Store::join(volume, session, superblock, options);
         }
@@ -406,6 +397,42 @@ struct ListEntry {
     live: Option<Session>,
     /// The pool's stamp.
     stamp: u64,
+}
+
+/// Comes in with the volume as it is. It may have got or lost a device since it was opened, as long
+/// as this process was not present.
+fn come_in(
+    mut volume: Volume,
+    choice: SessionChoice,
+    mut folder: Option<&Arc<Folder>>,
+) -> Result<(Volume, Superblock, ListEntry)> {
+    loop {
+        let came = come_in_as_opened(&volume, choice, folder);
+        let Some(now) = volume.renewed()? else {
+            let (superblock, entry) = came?;
+            return Ok((volume, superblock, entry));
+        };
+        drop(came);
+        volume.leave()?;
+        (volume, folder) = (now, None);
+    }
+}
+
+fn come_in_as_opened(
+    volume: &Volume,
+    choice: SessionChoice,
+    folder: Option<&Arc<Folder>>,
+) -> Result<(Superblock, ListEntry)> {
+    image::bring_up(volume)?;
+    let superblock = Superblock::read(volume).or_else(|error| {
+        if volume.mirror().is_none() {
+            return Err(error);
+        }
+        // Damaged while others use the pool.
+        repair_header(volume)?;
+        Superblock::read(volume)
+    })?;
+    Ok((superblock, admit(volume, choice, folder)?))
 }
 
 /// Comes in: into a live session if there is one, else alone, or as a reader. Whoever is on the way

@@ -13,8 +13,9 @@ use std::process::ExitCode;
 
 /// Add a device to a pool
 ///
-/// What is written from then on goes to all devices by their room, the new one first of all. Nobody
-/// may use the pool at the moment. In a pool with copies the device becomes one more copy, while
+/// What is written from then on goes to all devices by their room, the new one first of all. With
+/// --behind what is cold moves there when the others get full. Nobody may use the pool at the
+/// moment. In a pool with copies the device becomes one more copy, while
 /// programs run. Where disks hold metadata together and the rest each alone it gets what all hold
 /// while programs run, and room for contents; nobody may use the pool at the moment that it begins.
 /// With --copy so does a second device of a pool on one, which nobody may use at the
@@ -26,10 +27,10 @@ pub struct Arguments {
     grow: grow::Added,
     /// How data is spread from now on: a power of two from 4K to 2M, or none
     /// [default: as before; 2M if this is the second device]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", conflicts_with = "behind")]
     stripe: Option<Stripe>,
     /// The device is to hold all that the other one holds, instead of more
-    #[arg(long, conflicts_with = "stripe")]
+    #[arg(long, conflicts_with_all = ["stripe", "behind"])]
     copy: bool,
 }
 
@@ -42,6 +43,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match (volume.has_copies(), arguments.copy) {
         (true, _) if arguments.stripe.is_some() => Err(Failure::Usage(format!(
             "{}: each device holds everything; leave --stripe out",
+            arguments.grow.pool.display()
+        ))),
+        (true, _) if arguments.grow.behind => Err(Failure::Usage(format!(
+            "{}: has copies, and no disk behind them yet; leave --behind out",
             arguments.grow.pool.display()
         ))),
         (true, _) => add_copy(&arguments.grow),

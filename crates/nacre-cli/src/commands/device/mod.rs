@@ -20,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   nacre device list my.pool                          sizes, what of them is used, how data is spread
   nacre device add --size 10G my.pool /mnt/more/c    what is written next goes there, too
+  nacre device add --behind --size 1T my.pool cold   a file on a disk, for what is cold
   nacre device rebalance my.pool                     what was written before, too
   nacre device remove my.pool /mnt/more/c            what it holds moves to the others first
   nacre device add --copy my.pool /ssd2/b.pool       it holds the same: one of both may be lost
