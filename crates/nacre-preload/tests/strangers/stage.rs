@@ -72,6 +72,7 @@ impl Stage {
         };
         let files = PoolFiles::make(&PoolChoice {
             behind: 0,
+            stripe: None,
             common: None,
             base,
             devices,
