@@ -166,8 +166,8 @@ impl Placement {
         self.ends.len()
     }
 
-    /// How fast a device is, compared with the others: from 1 to 1024. All count alike where not all
-    /// were measured.
+    /// How fast a device is, compared with the others: from 1 to 1024. All count alike where not
+    /// all were measured.
     #[inline]
     pub fn weight(&self, device: usize) -> u64 {
         self.weights.get(device).copied().unwrap_or(1)

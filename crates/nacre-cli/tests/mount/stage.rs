@@ -54,6 +54,7 @@ impl Stage {
         }
         let pool = PoolFiles::make(&PoolChoice {
             behind: 0,
+            stripe: None,
             common: None,
             base,
             devices: &["my.pool"],

@@ -40,8 +40,8 @@ pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
     pool: PathBuf,
-    /// Ask the model of a device instead of measuring: shipped profile, or path of a TOML file; once
-    /// for all devices, or once for each
+    /// Ask the model of a device instead of measuring: shipped profile, or path of a TOML file;
+    /// once for all devices, or once for each
     #[arg(long, value_name = "PROFILE")]
     model: Vec<String>,
     /// Percent that pieces must gain at least
