@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn canary_a_byte_that_changed_in_silence_is_a_finding() {
         let mut devices = Devices::new().unwrap();
-        for (_, unit) in &mut devices.contents[0] {
+        for (_, unit) in devices.contents.iter_mut().flatten() {
             // The contents of the file, wherever they lie.
             if unit.iter().all(|&byte| byte != 0) {
                 unit[77] ^= 1;
