@@ -80,6 +80,24 @@ with open("/nacre/large", "r+b") as file:
     contents_are_right
 }
 
+by_speed() {
+    note "a device that is a fifth as fast"
+    grown 64K
+    nacre calibrate --quick --model dram --model optane-100 "$a" >/dev/null
+    contains "listed" " GB/s" "$(nacre device list "$a")"
+    refuses "a model too many" "one for each" \
+        nacre calibrate --model dram --model dram --model dram "$a"
+    nacre device rebalance "$a" >/dev/null
+    local first second
+    first=$(used 0) second=$(used 1)
+    ((second > 4 << 20 && first > 3 * second)) || fail "$first and $second bytes are used"
+    contents_are_right
+    nacre calibrate --quick --model dram "$a" >/dev/null
+    nacre device rebalance "$a" >/dev/null
+    both_have_a_share
+    contents_are_right
+}
+
 refused() {
     note "what is refused"
     rm -f "$a" "$b"
@@ -98,4 +116,5 @@ contains "noticed" "bytes are used" "$said"
 simply 4K
 killed
 mapped
+by_speed
 refused
