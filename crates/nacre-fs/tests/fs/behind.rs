@@ -104,6 +104,31 @@ fn work(fs: &Fs, nodes: &[InodeRef], models: &mut [Vec<u8>], seed: u8) {
     }
 }
 
+/// Threads that each [`work`] on files of their own, while something else is done all the time.
+fn all_work(
+    fs: &Fs,
+    nodes: &[Vec<InodeRef>],
+    models: &mut [Vec<Vec<u8>>],
+    meanwhile: impl Fn() + Sync,
+) {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                meanwhile();
+            }
+        });
+        let workers = nodes.iter().zip(models).zip(1..);
+        let workers: Vec<_> = workers
+            .map(|((nodes, models), seed)| scope.spawn(move || work(fs, nodes, models, seed)))
+            .collect();
+        for worker in workers {
+            worker.join().expect("a worker");
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
 fn files_of(fs: &Fs, worker: u8) -> Vec<InodeRef> {
     let name = |number| format!("{worker}-{number}");
     let files = (0..8).map(|number| file(fs, fs.root(), &name(number)));
@@ -119,22 +144,8 @@ fn everything_is_kept(mode: WriteMode) {
             write(&fs, node, 0, model);
         }
     }
-    let ended = AtomicBool::new(false);
-    let shared = &fs;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                fs.store().keep_room().expect("room");
-            }
-        });
-        let workers = nodes.iter().zip(&mut models).zip(1..);
-        let workers: Vec<_> = workers
-            .map(|((nodes, models), seed)| scope.spawn(move || work(shared, nodes, models, seed)))
-            .collect();
-        for worker in workers {
-            worker.join().expect("a worker");
-        }
-        ended.store(true, Ordering::Relaxed);
+    all_work(&fs, &nodes, &mut models, || {
+        fs.store().keep_room().expect("room");
     });
     let all = |fs: &Fs| {
         let nodes = nodes.iter().flatten();
@@ -416,22 +427,9 @@ fn what_lies_behind_goes_to_another_device_behind_while_programs_write() {
     let mut models: Vec<Vec<Vec<u8>>> = vec![vec![vec![0; 3 << 20]; 8]; 4];
     let leaves = units(&fs, 1);
     assert!(fs.store().left_on(&leaves).contents > 64 * MIB);
-    let (shared, ended) = (&fs, AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                drain(shared, &leaves);
-                shared.store().keep_room().expect("room");
-            }
-        });
-        let workers = made.iter().zip(&mut models).zip(1..);
-        let workers: Vec<_> = workers
-            .map(|((nodes, models), seed)| scope.spawn(move || work(shared, nodes, models, seed)))
-            .collect();
-        for worker in workers {
-            worker.join().expect("a worker");
-        }
-        ended.store(true, Ordering::Relaxed);
+    all_work(&fs, &made, &mut models, || {
+        drain(&fs, &leaves);
+        fs.store().keep_room().expect("room");
     });
     let drained = drain(&fs, &leaves);
     assert_eq!((drained.in_use, drained.is_full), (0, false));
