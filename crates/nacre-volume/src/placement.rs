@@ -100,15 +100,14 @@ pub struct Placement {
 /// What the fastest device counts.
 const FASTEST: u64 = 1024;
 
-/// What devices of so many MB a second count. None, unless all were measured.
-fn weights_of(speeds: &[u32]) -> Vec<u64> {
-    let fastest = u64::from(speeds.iter().copied().max().unwrap_or(0));
-    match speeds.contains(&0) {
+/// What devices of so many MB a second count; `None` is one that is gone. Nothing, unless all were
+/// measured.
+fn weights_of(speeds: &[Option<u32>]) -> Vec<u64> {
+    let fastest = u64::from(speeds.iter().copied().flatten().max().unwrap_or(0));
+    let weight = |speed| (u64::from(speed) * FASTEST / fastest).max(1);
+    match speeds.contains(&Some(0)) {
         true => Vec::new(),
-        false => speeds
-            .iter()
-            .map(|&speed| (u64::from(speed) * FASTEST / fastest).max(1))
-            .collect(),
+        false => speeds.iter().map(|it| it.map_or(1, weight)).collect(),
     }
 }
 
@@ -127,8 +126,9 @@ impl Placement {
         })
     }
 
-    /// As this, on devices of so many MB a second each; 0 for not known.
-    pub(crate) fn with_speeds(self, speeds: &[u32]) -> Placement {
+    /// As this, on devices of so many MB a second each; 0 for not known, `None` for one that is
+    /// gone.
+    pub(crate) fn with_speeds(self, speeds: &[Option<u32>]) -> Placement {
         Placement {
             weights: weights_of(speeds),
             ..self
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn devices_count_by_their_speed_if_all_were_measured() {
-        let weights = |speeds: &[u32]| {
+        let weights = |speeds: &[Option<u32>]| {
             let ends = speeds.iter().scan(0, |end, _| {
                 *end += 1 << 30;
                 Some(*end)
@@ -256,8 +256,10 @@ mod tests {
                 .map(|it| all.weight(it))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(weights(&[4000, 2000, 1]), [1024, 512, 1]);
-        assert_eq!(weights(&[4000, 0]), [1, 1]);
-        assert_eq!(weights(&[u32::MAX, u32::MAX]), [1024, 1024]);
+        let known = |speeds: &[u32]| weights(&speeds.iter().copied().map(Some).collect::<Vec<_>>());
+        assert_eq!(known(&[4000, 2000, 1]), [1024, 512, 1]);
+        assert_eq!(known(&[4000, 0]), [1, 1]);
+        assert_eq!(known(&[u32::MAX, u32::MAX]), [1024, 1024]);
+        assert_eq!(weights(&[Some(4000), None, Some(2000)]), [1024, 1, 512]);
     }
 }

@@ -173,7 +173,8 @@ impl Volume {
             segments.iter().filter(move |it| !is_header(it))
         };
         let ends: Vec<u64> = spread().map(|segment| segment.end).collect();
-        let speeds: Vec<u32> = spread().map(|it| it.granularity.speed).collect();
+        let speed = |it: &Segment| it.role.is_device().then_some(it.granularity.speed);
+        let speeds: Vec<Option<u32>> = spread().map(speed).collect();
         let parts = cache.as_ref().and_then(|cache| cache.disk.parts());
         let own = cache.as_ref().and_then(|cache| cache.disk.legs()?.own());
         let own = own.and_then(|own| {
