@@ -13,11 +13,13 @@ use std::sync::atomic::Ordering::Acquire;
 use nacre_types::UNIT_SIZE;
 use rustix::io::{Errno, pread, pwrite};
 
-use super::load::AHEAD_MAX;
-use super::{CHUNK, DiskFds, Image, PAGE, units};
+use super::readers::AHEAD_MAX;
+use super::{CHUNK, DiskFds, Image, PAGE, REGION, units};
 use crate::aio::{self, Context, Request};
 use crate::own_writes::is_beyond_limit;
 
+/// From so many bytes on units come by a buffer, and fewer if they are on their way to one.
+const BY_BUFFER: u64 = CHUNK;
 /// So much may be on its way at a time: readers of several files or disks go on in turns.
 const MOST_AHEAD: usize = 4;
 const _: () = assert!(MOST_AHEAD <= aio::MOST);
@@ -216,10 +218,14 @@ impl Image {
         // Not waited for: it may have been held when this process was forked.
         let kept = self.fetched.try_lock();
         let mut kept = kept.map_err(|_| io::Error::from(Errno::AGAIN))?;
+        if range.end - range.start < BY_BUFFER && kept.part_of(range).is_none() {
+            return Err(Errno::AGAIN.into());
+        }
         kept.read(self, direct, range)?;
         // Who got so much at once reads one behind the other.
         if range.end - range.start == AHEAD_MAX {
-            self.ask_for_next(&mut kept, disk, range.end);
+            let behind = (range.end + AHEAD_MAX).min(self.window.end);
+            self.ask_for(&mut kept, range.end..behind.max(range.end));
         }
         let (part, len) = (kept.part, (range.end - range.start) as usize);
         match pwrite(&self.file, kept.part(part, len), range.start)? {
@@ -228,18 +234,42 @@ impl Image {
         }
     }
 
-    /// Asks for what is behind a place; of several disks another one may have it.
-    fn ask_for_next(&self, kept: &mut Fetched, disk: DiskFds<'_>, at: u64) {
-        let next = at..(at + AHEAD_MAX).min(self.window.end).max(at);
+    /// Asks for what a reader in strides comes to next, behind or in front of these units.
+    pub(super) fn ask_along(&self, stride: i64, units: &Range<u64>) {
+        let len = (units.end - units.start) * UNIT_SIZE;
+        // A part for each.
+        if self.mapped.is_some() || len > AHEAD_MAX {
+            return;
+        }
+        let Ok(mut kept) = self.fetched.try_lock() else {
+            return;
+        };
+        if kept.make_memory(len as usize).is_err() {
+            return;
+        }
+        for step in 1..=MOST_AHEAD as i64 {
+            let first = units.start.wrapping_add_signed(step.wrapping_mul(stride));
+            let start = first.saturating_mul(UNIT_SIZE);
+            self.ask_for(&mut kept, start..start.saturating_add(len));
+        }
+    }
+
+    /// Asks for a range, unless it is not of one region; of several disks any may have it.
+    fn ask_for(&self, kept: &mut Fetched, range: Range<u64>) {
+        let at = range.start;
+        let regions = (at / REGION, range.end.saturating_sub(1) / REGION);
+        if at < self.window.start || range.end > self.window.end || regions.0 != regions.1 {
+            return;
+        }
         let mut ask = |disk: DiskFds<'_>| {
             if let Some(direct) = disk.direct {
-                kept.ask(self, (direct, disk.back), next.clone());
+                kept.ask(self, (direct, disk.back), range.clone());
             }
             Ok(())
         };
         let _asked = match &self.legs {
             Some(legs) => legs.read(at, &mut ask),
-            None => ask(disk),
+            None => ask(self.disk_fds()),
         };
     }
 

@@ -213,3 +213,62 @@ fn more_readers_than_there_is_memory_for_get_what_is_right() {
         }
     }
 }
+
+/// Reads two units each so often and so far apart, and what is on its way then has come. `None`:
+/// the kernel does not read by itself here.
+fn stride_until_some_come(stage: &Stage, first: u64, stride: i64) -> Option<Vec<Range<u64>>> {
+    for step in 0..6 {
+        let unit = first.wrapping_add_signed(step * stride);
+        read_two_units(&stage.image, unit);
+    }
+    let mut kept = stage.image.fetched.lock().unwrap();
+    kept.asked()?;
+    kept.let_all_come();
+    Some(kept.all())
+}
+
+fn read_two_units(image: &Image, unit: u64) -> u8 {
+    let at = DeviceOffset(unit * UNIT_SIZE);
+    image.read(at, 2 * UNIT_SIZE, first_byte).unwrap()
+}
+
+#[test]
+fn who_reads_in_strides_has_the_next_ones_on_their_way() {
+    for (first, stride) in [(3, 20), (900, -35)] {
+        let stage = stage_of(REGIONS * REGION, Some(open_direct));
+        let Some(mut all) = stride_until_some_come(&stage, first, stride) else {
+            return;
+        };
+        let next = [6, 7, 8, 9].map(|step| first.wrapping_add_signed(step * stride));
+        let ranges = next.map(|unit| unit * UNIT_SIZE..(unit + 2) * UNIT_SIZE);
+        all.sort_by_key(|range| range.start.abs_diff(first * UNIT_SIZE));
+        assert_eq!(all, ranges);
+        // Nobody may do this: it tells that the disk is not read again.
+        (0..REGIONS).for_each(|region| set_disk(&stage, region));
+        for unit in next {
+            assert_eq!(read_two_units(&stage.image, unit), byte_of(unit));
+        }
+    }
+}
+
+#[test]
+fn what_came_for_a_stride_and_went_is_read_again() {
+    let stage = stage_of(REGIONS * REGION, Some(open_direct));
+    if stride_until_some_come(&stage, 3, 20).is_none() {
+        return;
+    }
+    let unit = 3 + 6 * 20;
+    assert_eq!(read_unit(&stage.image, unit + 1), byte_of(unit + 1));
+    set_disk(&stage, 0);
+    stage.image.drop_all();
+    assert_eq!(read_two_units(&stage.image, unit), NEW);
+}
+
+#[test]
+fn who_reads_anywhere_has_nothing_on_its_way() {
+    let stage = stage_of(REGIONS * REGION, Some(open_direct));
+    for unit in [700, 3, 400, 90, 1200, 44, 801, 1000] {
+        assert_eq!(read_two_units(&stage.image, unit), byte_of(unit));
+    }
+    assert_eq!(stage.image.fetched.lock().unwrap().asked(), None);
+}

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
+use std::sync::atomic::{AtomicU64, fence};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -19,52 +19,8 @@ use crate::fault::wait_for_room;
 use crate::own_writes::is_beyond_limit;
 use crate::shared_mutex::SharedMutex;
 
-/// Readers that go on where they stopped are known by where that was; so many of a process are.
-const STREAMS: usize = 8;
-/// The most that is read ahead of one of them.
-pub(super) const AHEAD_MAX: u64 = 1 << 20;
-/// From so many bytes on units come by a buffer.
-const BY_BUFFER: u64 = CHUNK;
 /// At most this part of the room is read ahead.
 const AHEAD_SHARE: u64 = 8;
-
-/// Where readers stopped that may go on there. Guesses: nothing depends on them.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
-    /// The end of what came last for a reader, and how much that was.
-    ends: [(AtomicU64, AtomicU64); STREAMS],
-    next: AtomicUsize,
-}
-
-impl Streams {
-    /// How much to load from `start` on for who asks for `len` bytes there: to the end of a region,
-    /// if that is far enough, and not much more than `most`.
-    fn ahead(&self, start: u64, len: u64, most: u64) -> u64 {
-        let known = self.ends.iter();
-        let found = known
-            .clone()
-            .find(|(end, _)| end.load(Relaxed) == start && start > 0);
-        let (end, window) = found.unwrap_or_else(|| {
-            let next = self.next.fetch_add(1, Relaxed);
-            &self.ends[next % STREAMS]
-        });
-        let wish = match found {
-            Some(_) => (window.load(Relaxed) * 2)
-                .clamp(CHUNK, AHEAD_MAX)
-                .min(most)
-                .max(len),
-            None => len,
-        };
-        let whole_regions = (start + wish) / REGION * REGION;
-        let behind = match whole_regions >= start + len {
-            true => whole_regions,
-            false => start + wish,
-        };
-        end.store(behind, Relaxed);
-        window.store(wish, Relaxed);
-        behind - start
-    }
-}
 
 impl Image {
     /// Sees to it that a range of the device is there, and stays: its address is given away.
@@ -152,8 +108,13 @@ impl Image {
             return Ok(());
         }
         self.head().awaited.fetch_add(missing, Relaxed);
+        let stride = self.strides.next(&wanted);
         let mut parts = by_region(self.with_ahead(&wanted));
         let all = parts.try_for_each(|part| self.load_part(part, &wanted));
+        // Not before: what has come for this read would make way.
+        if let Some(stride) = stride {
+            self.ask_along(stride, &wanted);
+        }
         all.map_err(|_| MediaFailed)
     }
 
@@ -268,7 +229,7 @@ impl Image {
         }
     }
 
-    fn disk_fds(&self) -> DiskFds<'_> {
+    pub(super) fn disk_fds(&self) -> DiskFds<'_> {
         DiskFds {
             plain: self.disk.fd(),
             direct: self.direct.as_deref().map(AsFd::as_fd),
@@ -277,7 +238,7 @@ impl Image {
     }
 
     fn bring_from(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
-        if range.end - range.start >= BY_BUFFER && self.fetch_by_buffer(disk, range).is_ok() {
+        if self.fetch_by_buffer(disk, range).is_ok() {
             return Ok(());
         }
         match self.fetch(disk, range) {
@@ -410,50 +371,7 @@ fn by_region(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{AHEAD_MAX, CHUNK, REGION, Streams, by_region};
-
-    #[test]
-    fn who_goes_on_gets_more_each_time() {
-        let streams = Streams::default();
-        let mut at = 4096;
-        assert_eq!(streams.ahead(at, 4096, u64::MAX), 4096);
-        at += 4096;
-        let mut last = CHUNK;
-        while last < AHEAD_MAX / 2 {
-            let loaded = streams.ahead(at, 4096, u64::MAX);
-            assert_eq!(loaded, last);
-            at += loaded;
-            last *= 2;
-        }
-        at += streams.ahead(at, 4096, u64::MAX);
-        for _ in 0..4 {
-            at += streams.ahead(at, 4096, u64::MAX);
-            assert_eq!(at % REGION, 0, "whole regions");
-        }
-        let small = 3 * CHUNK;
-        assert_eq!(streams.ahead(at, 4096, small), small);
-        assert_eq!(streams.ahead(at + small, 4096, small), small);
-    }
-
-    #[test]
-    fn who_asks_for_the_end_of_a_region_goes_on_with_whole_ones() {
-        let streams = Streams::default();
-        let mut at = REGION;
-        for _ in 0..40 {
-            at += streams.ahead(at, CHUNK, u64::MAX);
-        }
-        assert_eq!(at % REGION, 0);
-        assert_eq!(streams.ahead(at, CHUNK, u64::MAX), AHEAD_MAX);
-    }
-
-    #[test]
-    fn who_jumps_gets_what_was_asked_for() {
-        let streams = Streams::default();
-        for at in [1 << 20, 5 << 20, 3 << 20, 9 << 20] {
-            assert_eq!(streams.ahead(at, 8192, u64::MAX), 8192);
-        }
-        assert_eq!(streams.ahead((5 << 20) + 8192, 8192, u64::MAX), CHUNK);
-    }
+    use super::by_region;
 
     #[test]
     fn a_range_is_cut_where_regions_begin() {

@@ -21,6 +21,7 @@ mod load;
 mod news;
 #[cfg(test)]
 mod news_tests;
+mod readers;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -46,8 +47,8 @@ use ahead::Fetched;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
 pub use legs::{DiskFds, DiskLegs, SharedLegs};
-use load::Streams;
 pub use news::{News, Pace};
+use readers::{Streams, Strides};
 use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
@@ -251,6 +252,7 @@ pub struct Image {
     /// Units that its file system has for it at least, as far as this process has looked.
     known_free: AtomicU64,
     streams: Streams,
+    strides: Strides,
     committer: OnceLock<Arc<dyn Committer>>,
     /// Each fence commits.
     commits_fences: AtomicBool,
@@ -389,6 +391,7 @@ impl Image {
             drops: false,
             known_free: AtomicU64::new(0),
             streams: Streams::default(),
+            strides: Strides::default(),
             committer: OnceLock::new(),
             commits_fences: AtomicBool::new(false),
             limit: AtomicU64::new(u64::MAX),
