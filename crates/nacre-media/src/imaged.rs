@@ -59,7 +59,6 @@ impl Media {
     }
 
     /// Address of `len` bytes at `at`, to be read: of [`POISON`] if they do not come.
-    #[cold]
     #[inline(never)]
     pub(crate) fn imaged_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
         if let Some(leg) = self.leg_to_read() {
@@ -79,7 +78,6 @@ impl Media {
     ///
     /// # Safety
     /// As for `PlainCopy::copy`, of `to`.
-    #[cold]
     #[inline(never)]
     pub(crate) unsafe fn imaged_read(
         &self,
@@ -107,7 +105,6 @@ impl Media {
     }
 
     /// As `read_user`.
-    #[cold]
     #[inline(never)]
     pub(crate) fn imaged_read_user(
         &self,
@@ -124,24 +121,44 @@ impl Media {
         unsafe { self.imaged_read(at, to.as_mut_ptr(), to.len()) }
     }
 
-    /// As [`Media::read_user`], of several devices that hold the same. `None`: it is not such ones.
-    #[cold]
-    #[inline(never)]
-    pub fn read_mirrored(
-        &self,
-        at: DeviceOffset,
-        to: UserBytesMut<'_>,
-    ) -> Option<Result<(), CopyError>> {
-        let mirror = self.mirror.as_deref()?;
-        Some(mirror.read_user(at, to))
+    /// As [`Media::read_user`], of several devices that hold the same, or behind an image. `None`:
+    /// not all of it is there, or goes wrong.
+    pub fn read_unsliced(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Option<()> {
+        match self.mirror.as_deref() {
+            Some(mirror) => mirror.read_user(at, to).ok(),
+            None => self.read_present(at, to),
+        }
     }
 
-    /// As [`Media::read_mirrored`], if nothing has to be found out first. It holds nothing, and
-    /// changes nothing but `to`. `None`: something has, or goes wrong, or it is not such ones.
-    #[cold]
-    #[inline(never)]
-    pub fn try_read_mirrored(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Option<()> {
-        self.mirror.as_deref()?.try_read_user(at, to)
+    /// As [`Media::read_unsliced`], if nothing has to be found out first. It holds nothing, and
+    /// changes nothing but `to` and what tells which units are in use. `None`, too, if something
+    /// has.
+    pub fn try_read_unsliced(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Option<()> {
+        match self.mirror.as_deref() {
+            Some(mirror) => mirror.try_read_user(at, to),
+            None => self.read_present(at, to),
+        }
+    }
+
+    /// Copies what an image has, chunk by chunk.
+    fn read_present(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Option<()> {
+        let len = to.len();
+        let image = self.imaged(at, len as u64, Access::ReadOnly);
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, len as u64);
+        }
+        let mut done = 0;
+        while done < len {
+            let at = at.get() + done as u64;
+            let part = ((CHUNK - at % CHUNK) as usize).min(len - done);
+            let to = to.as_mut_ptr().wrapping_add(done);
+            // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; the
+            // source is mapped, and no reference covers it.
+            let copy = |from| unsafe { self.copier.plain.copy(to, from, part) }.is_ok();
+            image.read_present(at..at + part as u64, copy)?;
+            done += part;
+        }
+        Some(())
     }
 
     /// Sees to it that bytes that are mapped elsewhere have come from the disk, and will come to
@@ -171,7 +188,6 @@ impl Media {
         }
     }
 
-    #[cold]
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
@@ -195,7 +211,6 @@ impl Media {
     }
 
     /// As `put`; `fresh`: what was there counts for nobody.
-    #[cold]
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_put(
@@ -206,7 +221,7 @@ impl Media {
         fresh: bool,
     ) -> Result<(), CopyError> {
         if let Some(mirror) = self.mirror_to_store(at, len as u64) {
-            return mirror.put((at, kind), from, len);
+            return mirror.put((at, kind), from, len, fresh);
         }
         let image = self.imaged(at, len as u64, Access::ReadWrite);
         let mut done = 0;
@@ -258,7 +273,6 @@ impl Media {
     }
 
     /// Bytes that a program stored by itself belong to the next version.
-    #[cold]
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_flush(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
@@ -277,7 +291,6 @@ impl Media {
     }
 
     /// A fence of a device behind an image: the disk waits for a commit, unless each fence is one.
-    #[cold]
     #[inline(never)]
     pub(crate) fn imaged_fence(&self) -> Result<(), MediaFailed> {
         match self.image.get() {

@@ -206,7 +206,6 @@ impl Media {
             readable: 0,
             access,
             mirror: Some(Box::new(mirror)),
-            populated: Box::default(),
             ..media
         })
     }
@@ -396,6 +395,9 @@ impl Media {
     #[cold]
     fn populate(&self, window: u64) {
         let skip = window * map::WINDOW;
+        if let Some(mirror) = &self.mirror {
+            return mirror.expect_stores(DeviceOffset(self.start + skip));
+        }
         let len = self.writable.saturating_sub(skip).min(map::WINDOW);
         if len > 0 {
             let address = self.base.wrapping_add(skip as usize);

@@ -154,22 +154,26 @@ impl Volume {
         parts.try_for_each(|(media, at, part)| media.read_user(at, to.slice(part)))
     }
 
-    /// As [`Volume::read_user`], of a pool with copies, whose bytes are in no [`CheckedSlice`].
-    /// `None`: it has no copies, or it failed.
-    #[cold]
+    /// As [`Volume::read_user`], of bytes that are in no [`CheckedSlice`]: of a pool with copies, or
+    /// behind an image. `None`: they do not lie on one device, not all are there, or it failed.
     #[inline(never)]
-    pub fn read_copies(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
-        let (segment, at, _) = self.find(at);
-        segment.media.read_mirrored(at, to)?.ok()
+    pub fn read_unsliced(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
+        let (segment, at, room) = self.find(at);
+        match to.len() as u64 <= room {
+            true => segment.media.read_unsliced(at, to),
+            false => None,
+        }
     }
 
-    /// As [`Volume::read_copies`] for a caller that may be interrupted and never come back: nothing
-    /// changes but the buffer. `None`, too, if it has to be found out which copies are right.
-    #[cold]
+    /// As [`Volume::read_unsliced`] for a caller that may be interrupted and never come back:
+    /// nothing is held. `None`, too, if it has to be found out which copies are right.
     #[inline(never)]
-    pub fn try_read_copies(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
-        let (segment, at, _) = self.find(at);
-        segment.media.try_read_mirrored(at, to)
+    pub fn try_read_unsliced(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
+        let (segment, at, room) = self.find(at);
+        match to.len() as u64 <= room {
+            true => segment.media.try_read_unsliced(at, to),
+            false => None,
+        }
     }
 
     /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A

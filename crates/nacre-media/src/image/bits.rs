@@ -42,6 +42,9 @@ impl Words {
     /// Whether all bits of a range are set.
     #[inline]
     pub fn has_all(&self, range: Range<u64>) -> bool {
+        if let Some((word, mask)) = one_mask(&range) {
+            return self.all()[word].load(Acquire) & mask == mask;
+        }
         let mut masks = masks(range);
         masks.all(|(word, mask)| self.all()[word].load(Acquire) & mask == mask)
     }
@@ -96,7 +99,11 @@ impl Words {
     }
 
     /// Sets all bits of a range; answers how many were clear.
+    #[inline]
     pub fn set_all(&self, range: Range<u64>) -> u64 {
+        if let Some((word, mask)) = one_mask(&range) {
+            return set(&self.all()[word], mask);
+        }
         let set = |(word, mask)| set(&self.all()[word], mask);
         masks(range).map(set).sum()
     }
@@ -108,6 +115,17 @@ fn set(word: &AtomicU64, mask: u64) -> u64 {
         return 0;
     }
     u64::from((mask & !word.fetch_or(mask, SeqCst)).count_ones())
+}
+
+/// The word of a range that touches no other, and a mask of its bits.
+#[inline]
+fn one_mask(range: &Range<u64>) -> Option<(usize, u64)> {
+    let (word, count) = (range.start / BITS, range.end.wrapping_sub(range.start));
+    let is_one = range.start < range.end && (range.end - 1) / BITS == word;
+    is_one.then(|| {
+        let mask = (u64::MAX >> (BITS - count)) << (range.start % BITS);
+        (word as usize, mask)
+    })
 }
 
 /// The words that a range of bits touches, each with a mask of its bits.
@@ -144,6 +162,9 @@ impl BitSet {
     /// Adds a range; answers how many of it were new.
     #[inline]
     pub fn insert(&self, range: Range<u64>) -> u64 {
+        if let Some((word, mask)) = one_mask(&range) {
+            return self.insert_word(word, mask);
+        }
         masks(range)
             .map(|(word, mask)| self.insert_word(word, mask))
             .sum()
@@ -221,6 +242,7 @@ impl BitSet {
     }
 
     /// Adds the bits of a mask in a word; answers how many were new.
+    #[inline]
     pub fn insert_word(&self, word: usize, mask: u64) -> u64 {
         let [lowest, middle, top] = &self.0;
         let (above, over) = (word as u64 / BITS, word as u64 / BITS / BITS);

@@ -88,6 +88,29 @@ impl Image {
         }
     }
 
+    /// Calls `copy` with the address of a range within one chunk, if it was there all the time.
+    /// `None`: it was not, or `copy` failed.
+    #[inline(always)]
+    pub(crate) fn read_present(
+        &self,
+        range: Range<u64>,
+        copy: impl FnOnce(*const u8) -> bool,
+    ) -> Option<()> {
+        let units = units(range.clone());
+        let epoch = self.epoch(units.start);
+        let before = epoch.load(Acquire);
+        if !self.present.has_all(units.clone()) || !copy(self.address(range.start)) {
+            return None;
+        }
+        fence(Acquire);
+        if !self.present.has_all(units.clone()) || epoch.load(Relaxed) != before {
+            return None;
+        }
+        self.count_read(units.end - units.start);
+        self.used.set_all(units);
+        Some(())
+    }
+
     pub(super) fn epoch(&self, unit: u64) -> &AtomicU64 {
         let chunk = unit / (CHUNK / UNIT_SIZE);
         &self.head().epochs[chunk as usize % EPOCHS]

@@ -670,6 +670,7 @@ pub(crate) struct Entered<'a>(&'a Image);
 impl Image {
     /// Notes a store that is about to be made, which is in the same version as the note. The units
     /// are there, and stay until it is over.
+    #[inline]
     pub(crate) fn begin(&self, at: DeviceOffset, len: u64) -> Result<Entered<'_>, MediaFailed> {
         self.slow_down();
         loop {
@@ -685,6 +686,7 @@ impl Image {
         }
     }
 
+    #[inline]
     fn enter_gate(&self) -> Entered<'_> {
         if let Some(committer) = self.committer.get() {
             committer.enter();
@@ -702,6 +704,7 @@ impl Image {
 }
 
 impl Drop for Entered<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(committer) = self.0.committer.get() {
             committer.leave();
@@ -709,6 +712,7 @@ impl Drop for Entered<'_> {
     }
 }
 
+#[inline]
 fn units(range: Range<u64>) -> Range<u64> {
     range.start / UNIT_SIZE..range.end.div_ceil(UNIT_SIZE)
 }

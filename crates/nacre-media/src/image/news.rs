@@ -190,17 +190,20 @@ impl Image {
     }
 
     /// How many granules of what is not new may be dirty.
+    #[inline]
     fn most_old(&self) -> u64 {
         self.limit.load(Relaxed).min(self.most_in_room())
     }
 
     /// How many granules may be dirty, as far as memory goes.
+    #[inline]
     fn most_in_room(&self) -> u64 {
         let room = self.head().room.load(Relaxed);
         (room / DIRTY_SHARE).saturating_mul(GRANULES)
     }
 
     /// How many granules may be dirty.
+    #[inline]
     fn most_dirty(&self) -> u64 {
         let most = match self.passes.load(Relaxed) {
             true => self.head().allowed.load(Relaxed),
@@ -265,13 +268,23 @@ impl Image {
 
     /// Gives the disk what it lacks, if that is too much. What it does not take stays noted; who
     /// syncs is told.
+    #[inline]
     pub(super) fn slow_down(&self) {
-        let (head, committer) = (self.head(), self.committer.get());
-        let is_full = || head.dirty.load(Relaxed) >= self.most_dirty();
-        let has_old = head.old.load(Relaxed) >= self.most_old();
-        let Some(committer) = committer.filter(|_| has_old || is_full()) else {
+        let head = self.head();
+        let is_full = head.dirty.load(Relaxed) >= self.most_dirty();
+        if is_full || head.old.load(Relaxed) >= self.most_old() {
+            self.wait_for_disk();
+        }
+    }
+
+    #[cold]
+    fn wait_for_disk(&self) {
+        let head = self.head();
+        let Some(committer) = self.committer.get() else {
             return;
         };
+        let is_full = || head.dirty.load(Relaxed) >= self.most_dirty();
+        let has_old = head.old.load(Relaxed) >= self.most_old();
         if has_old || !self.passes.load(Relaxed) {
             let _ = committer.commit();
         }

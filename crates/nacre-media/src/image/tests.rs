@@ -171,6 +171,27 @@ fn what_went_and_came_back_during_a_copy_is_copied_again() {
 }
 
 #[test]
+fn what_is_present_is_read_if_it_stays() {
+    let stage = stage();
+    let range = AT.get()..AT.get() + 8;
+    let unit = AT.get() / UNIT_SIZE..AT.get() / UNIT_SIZE + 1;
+    let is_copied = |from| first_byte(from) == 6;
+    assert!(stage.image.read_present(range.clone(), is_copied).is_none());
+    assert!(!is_there(&stage.image), "it does not come for that");
+    stage.image.ensure(AT, 8).unwrap();
+    stage.image.used.clear_all(unit.clone());
+    assert!(stage.image.read_present(range.clone(), is_copied).is_some());
+    assert!(stage.image.used.has_all(unit));
+    let comes_back = |_| {
+        stage.image.drop_all();
+        stage.image.ensure(AT, 8).is_ok()
+    };
+    let read = |copy: &dyn Fn(*const u8) -> bool| stage.image.read_present(range.clone(), copy);
+    assert!(read(&comes_back).is_none(), "what was copied may be torn");
+    assert!(read(&|_| stage.image.drop_all() > 0).is_none());
+}
+
+#[test]
 fn a_unit_that_goes_before_a_store_comes_back_and_is_not_noted_before() {
     let stage = stage();
     stage.image.ensure(AT, 8).unwrap();

@@ -26,13 +26,19 @@ pub enum LegState {
 
 impl LegState {
     /// The state with that number.
+    #[inline]
     pub fn of(number: u8) -> Option<Self> {
-        [Self::Current, Self::Rebuilding, Self::Missing, Self::Failed]
-            .into_iter()
-            .find(|state| *state as u8 == number)
+        match number {
+            1 => Some(Self::Current),
+            2 => Some(Self::Rebuilding),
+            3 => Some(Self::Missing),
+            4 => Some(Self::Failed),
+            _ => None,
+        }
     }
 
     /// Whether stores go to it.
+    #[inline]
     pub fn is_stored_to(self) -> bool {
         matches!(self, Self::Current | Self::Rebuilding)
     }
@@ -62,6 +68,7 @@ impl States {
     }
 
     /// The state of a leg; `None` if there was none in that slot yet.
+    #[inline]
     pub fn of(self, slot: usize) -> Option<LegState> {
         LegState::of((self.0 >> (slot * BITS) & MASK) as u8)
     }
@@ -83,12 +90,21 @@ impl States {
         ((self.0 >> FIRST_AT) as usize).min(SLOTS - 1)
     }
 
+    /// From this slot on none has had a leg.
+    #[inline]
+    pub(crate) fn end(self) -> usize {
+        let all = self.0 & !(u64::MAX << FIRST_AT);
+        (u64::BITS - all.leading_zeros()).div_ceil(BITS as u32) as usize
+    }
+
     /// Slots of legs that are in such a state.
+    #[inline]
     pub fn slots_that(self, is: impl Fn(LegState) -> bool) -> impl Iterator<Item = usize> {
-        (0..SLOTS).filter(move |&slot| self.of(slot).is_some_and(&is))
+        (0..self.end()).filter(move |&slot| self.of(slot).is_some_and(&is))
     }
 
     /// Slots that stores go to.
+    #[inline]
     pub fn stored_to(self) -> impl Iterator<Item = usize> {
         self.slots_that(LegState::is_stored_to)
     }

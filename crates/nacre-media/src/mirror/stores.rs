@@ -16,6 +16,7 @@ const UNIT: usize = UNIT_SIZE as usize;
 
 impl Mirror {
     /// Legs that are stored to, the one that is read last. (M2)
+    #[inline]
     fn in_order(&self, states: States) -> impl Iterator<Item = (usize, &Leg)> {
         let last = states.read_slot();
         let others = states.stored_to().filter(move |&slot| slot != last);
@@ -137,6 +138,12 @@ impl Mirror {
         }
     }
 
+    /// As [`Media::expect_stores`], on all legs.
+    pub(crate) fn expect_stores(&self, at: DeviceOffset) {
+        let legs = self.in_order(self.states());
+        legs.for_each(|(_, leg)| leg.data.expect_stores(at));
+    }
+
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
         let (_held, states) = self.begin(at.get(), 8, || self.lock(at.get(), 8));
@@ -147,14 +154,16 @@ impl Mirror {
     }
 
     /// Stores bytes that may be the program's; an error may leave a part stored, on all legs.
+    /// `fresh`: nobody has been there lately.
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn put(
         &self,
         (at, kind): (DeviceOffset, StoreKind),
         from: *const u8,
         len: usize,
+        fresh: bool,
     ) -> Result<(), CopyError> {
-        let past_cache = len >= self.reader().stream_min;
+        let past_cache = len >= self.reader().stream_min_of(fresh);
         let mut done = 0;
         while done < len {
             let at = at.add(done as u64);
@@ -289,14 +298,11 @@ impl Mirror {
             return Ok(());
         };
         let states = shared.states();
-        for slot in 0..SLOTS {
+        for slot in states.stored_to() {
             let Some(leg) = self.legs[slot].get() else {
                 continue;
             };
-            let stored_to = states.of(slot).is_some_and(LegState::is_stored_to);
-            if stored_to
-                && (leg.data.fence(Unfenced::nothing()).is_err() || leg.data.watched.is_lost())
-            {
+            if leg.data.fence(Unfenced::nothing()).is_err() || leg.data.watched.is_lost() {
                 return self.notice();
             }
         }

@@ -113,9 +113,9 @@ impl Store {
         match self.volume().checked_slice(piece.at, len as usize) {
             Some(slice) => slice.read_user(part).ok()?,
             None if updates == CacheUpdates::None => {
-                self.volume().try_read_copies(piece.at, part)?;
+                self.volume().try_read_unsliced(piece.at, part)?;
             }
-            None => self.volume().read_copies(piece.at, part)?,
+            None => self.volume().read_unsliced(piece.at, part)?,
         }
         let head = FileHead {
             mode: piece.mode,
@@ -152,13 +152,35 @@ impl Store {
             return None;
         }
         // The memory's answer is waited for in the end, so it is asked first.
-        let slice = self.volume().checked_slice(piece.at, from.len())?;
+        let Some(slice) = self.volume().checked_slice(piece.at, from.len()) else {
+            return self.overwrite_unsliced((icore, id), &piece, offset, from);
+        };
         slice.expect_store();
         let Some(guard) = self.try_lock_fast(icore, id) else {
             return self.overwrite_beside_others((icore, id), mapping_epoch, offset, from);
         };
         let _mark = guard.begin_store();
-        self.store_piece(icore, &piece, slice, from)
+        self.store_piece(icore, &piece, Some(slice), from)
+    }
+
+    /// As [`Store::try_overwrite_fast`], of a pool with copies or behind an image, of a piece for
+    /// which `check` was content. What had better move to fresh units is for the long way (D75).
+    #[inline(never)]
+    fn overwrite_unsliced(
+        &self,
+        (icore, id): (&ICore, ObjectId),
+        piece: &Piece<'_>,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+    ) -> Fast<usize> {
+        if from.len() as u64 >= UNIT_SIZE && self.volume().is_crowded() {
+            return None;
+        }
+        let Some(guard) = self.try_lock_fast(icore, id) else {
+            return self.overwrite_beside_others((icore, id), piece.mapping_epoch, offset, from);
+        };
+        let _mark = guard.begin_store();
+        self.store_piece(icore, piece, None, from)
     }
 
     /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they
@@ -192,7 +214,7 @@ impl Store {
         from: UserBytes<'_>,
     ) -> Fast<usize> {
         let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
-        let slice = self.volume().checked_slice(piece.at, from.len())?;
+        let slice = self.volume().checked_slice(piece.at, from.len());
         let part = offset.0 / PART;
         if (offset.0 + from.len() as u64 - 1) / PART == part
             && let Some(_part) = self.lock_part(icore, id, part).ok()?
@@ -216,7 +238,7 @@ impl Store {
         &self,
         icore: &ICore,
         piece: &Piece<'_>,
-        slice: CheckedSlice<'_>,
+        slice: Option<CheckedSlice<'_>>,
         from: UserBytes<'_>,
     ) -> Fast<usize> {
         let still = icore.mapping_epoch.load(Relaxed) == piece.mapping_epoch
@@ -226,7 +248,11 @@ impl Store {
         }
         let len = from.len();
         let now = self.now();
-        let stored = match slice.write_user(from, StoreKind::Data) {
+        let stored = match slice {
+            Some(slice) => slice.write_user(from, StoreKind::Data),
+            None => self.volume().write_user(piece.at, from, StoreKind::Data),
+        };
+        let stored = match stored {
             Ok(stored) => stored,
             Err(error) => return Some(Err(copy_error(error))),
         };

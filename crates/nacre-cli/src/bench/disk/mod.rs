@@ -34,7 +34,10 @@ struct Row {
     targets: &'static [Target],
 }
 
-const ROWS: [Row; 7] = [
+/// A call that waits for no disk takes as long as in memory, and 15 % more at most.
+const AS_IN_MEMORY: &[Target] = &[Target::Memory(0.87)];
+
+const ROWS: [Row; 12] = [
     Row {
         name: "write 4 KiB + fsync",
         job: Job::Overwrite,
@@ -70,6 +73,36 @@ const ROWS: [Row; 7] = [
         job: Job::ReadAnywhere,
         processes: 1,
         targets: &[Target::Files(1.0), Target::Bare(0.95)],
+    },
+    Row {
+        name: "read 64 B, in memory",
+        job: Job::ReadBytes,
+        processes: 1,
+        targets: AS_IN_MEMORY,
+    },
+    Row {
+        name: "read 4 KiB, in memory",
+        job: Job::ReadPages,
+        processes: 1,
+        targets: AS_IN_MEMORY,
+    },
+    Row {
+        name: "write 64 B, not synced",
+        job: Job::WriteBytes,
+        processes: 1,
+        targets: AS_IN_MEMORY,
+    },
+    Row {
+        name: "write 4 KiB, not synced",
+        job: Job::WritePages,
+        processes: 1,
+        targets: AS_IN_MEMORY,
+    },
+    Row {
+        name: "create, close, remove, not synced",
+        job: Job::CreateAndRemove,
+        processes: 1,
+        targets: AS_IN_MEMORY,
     },
     Row {
         name: "read 4 KiB anywhere, cold, 8 processes",
@@ -112,7 +145,12 @@ pub fn run(
         .iter()
         .map(|row| RowReport::new(row.name, row.processes))
         .collect();
-    let places = [MeasuredAt::Pool, MeasuredAt::Files, MeasuredAt::Bare];
+    let places = [
+        MeasuredAt::Pool,
+        MeasuredAt::Files,
+        MeasuredAt::Bare,
+        MeasuredAt::Memory,
+    ];
     for round in 0..extent.rounds {
         for (row, report) in rows.iter().zip(&mut reports) {
             for turn in 0..places.len() {
@@ -143,13 +181,18 @@ pub fn run(
 
 /// One row in one place; `None` if there is no such thing.
 fn measure(scratch: &Scratch, place: MeasuredAt, row: &Row, calls: u64) -> Result<Option<Sample>> {
-    let bare = place == MeasuredAt::Bare;
-    let has_bare = row.job.reads() || (row.job == Job::Overwrite && row.processes == 1);
-    if bare && !has_bare {
+    if !is_measured(place, row) {
         return Ok(None);
     }
-    let folder = Scratch::named(scratch.path(), "turn")?;
-    if place != MeasuredAt::Pool {
+    let bare = place == MeasuredAt::Bare;
+    let folder = match place {
+        MeasuredAt::Memory => {
+            let name = format!("nacre-bench-memory-{}", std::process::id());
+            Scratch::named(Path::new("/dev/shm"), &name)?
+        }
+        _ => Scratch::named(scratch.path(), "turn")?,
+    };
+    if matches!(place, MeasuredAt::Files | MeasuredAt::Bare) {
         let stage = Stage {
             row,
             calls,
@@ -182,6 +225,17 @@ fn measure(scratch: &Scratch, place: MeasuredAt, row: &Row, calls: u64) -> Resul
     match left.next() {
         Some(_) => Err(super::canary::not_intercepted(inside)),
         None => found.map(Some),
+    }
+}
+
+/// Whether a row has such a place.
+fn is_measured(place: MeasuredAt, row: &Row) -> bool {
+    match place {
+        MeasuredAt::Pool | MeasuredAt::Files => true,
+        MeasuredAt::Bare => {
+            row.job.reads_cold() || (row.job == Job::Overwrite && row.processes == 1)
+        }
+        MeasuredAt::Memory => row.job.is_warm(),
     }
 }
 
@@ -224,7 +278,7 @@ impl Stage<'_> {
         Ok(Sample {
             microseconds: took.as_secs_f64() * 1e6 / calls as f64,
             device: device
-                .filter(|_| !job.reads())
+                .filter(|_| !job.reads_cold() && !job.is_warm())
                 .map(|bytes| bytes as f64 / asked as f64),
         })
     }
@@ -244,7 +298,7 @@ impl Stage<'_> {
     /// Before reads the pool's memory gives back what its disk has. Answers how many bytes had to
     /// come from there so far.
     fn cool_down(&self) -> Result<u64> {
-        let Some(attached) = self.pool.filter(|_| self.row.job.reads()) else {
+        let Some(attached) = self.pool.filter(|_| self.row.job.reads_cold()) else {
             return Ok(0);
         };
         let (store, failed) = (attached.fs.store(), |error| {

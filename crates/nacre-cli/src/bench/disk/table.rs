@@ -15,6 +15,8 @@ pub enum MeasuredAt {
     Files,
     /// In a file of it, past all caches.
     Bare,
+    /// In a pool in memory.
+    Memory,
 }
 
 /// How quick the pool should be.
@@ -24,6 +26,8 @@ pub enum Target {
     Files(f64),
     /// So many times as quick as the bare disk.
     Bare(f64),
+    /// So many times as quick as a pool in memory.
+    Memory(f64),
     /// So many times the calls per second of one process.
     One(f64),
 }
@@ -103,6 +107,7 @@ impl RowReport {
         let (measured, least, beside) = match target {
             Target::Files(least) => (of(MeasuredAt::Files)?, least, "file system"),
             Target::Bare(least) => (of(MeasuredAt::Bare)?, least, "bare disk"),
+            Target::Memory(least) => (of(MeasuredAt::Memory)?, least, "pool in memory"),
             Target::One(least) => (self.rate()? / one?, least, "one process"),
         };
         Some(Verdict {
@@ -129,13 +134,13 @@ pub fn judge(reports: &mut [RowReport], targets: &[&[Target]]) {
 
 pub fn text(reports: &[RowReport]) -> String {
     let mut text = format!(
-        "{:<40}{:>10}{:>12}{:>10}{:>18}  targets\n",
-        "us for each call", "pool", "file system", "bare", "device bytes"
+        "{:<40}{:>10}{:>12}{:>10}{:>10}{:>18}  targets\n",
+        "us for each call", "pool", "file system", "bare", "memory", "device bytes"
     );
     for report in reports {
         let time = |place| {
             let found = report.time(place);
-            found.map_or("-".to_string(), |time| format!("{time:.0}"))
+            found.map_or("-".to_string(), short)
         };
         let device = |place| {
             let found = report.figures.get(&place);
@@ -149,11 +154,12 @@ pub fn text(reports: &[RowReport]) -> String {
         );
         let _ = write!(
             text,
-            "{:<40}{:>10}{:>12}{:>10}{device:>18}  ",
+            "{:<40}{:>10}{:>12}{:>10}{:>10}{device:>18}  ",
             report.name,
             time(MeasuredAt::Pool),
             time(MeasuredAt::Files),
             time(MeasuredAt::Bare),
+            time(MeasuredAt::Memory),
         );
         let verdicts = report.targets.iter().map(|verdict| {
             let word = if verdict.is_met { "met" } else { "missed" };
@@ -162,6 +168,17 @@ pub fn text(reports: &[RowReport]) -> String {
         let _ = writeln!(text, "{}", verdicts.collect::<Vec<_>>().join("; "));
     }
     text
+}
+
+/// Microseconds, with three digits at least.
+fn short(time: f64) -> String {
+    let digits = match time {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    format!("{time:.digits$}")
 }
 
 #[cfg(test)]
@@ -173,6 +190,12 @@ mod tests {
             microseconds,
             device: Some(2.0),
         }
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        let times = [0.0421, 0.999, 1.5, 31.25, 1876.4].map(super::short);
+        assert_eq!(times, ["0.042", "0.999", "1.50", "31.2", "1876"]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ const LARGE: usize = 1 << 20;
 /// Length of each file, and of one that is read in order.
 const FILE: u64 = 16 << 20;
 const LONG_FILE: u64 = 64 << 20;
+/// So long that the processor's caches hold it in each place.
+const WARM_FILE: u64 = 1 << 20;
 /// What a mail is made of, and added to it.
 const MAIL: usize = 16 << 10;
 /// `O_DIRECT` and `O_DSYNC` of x86-64.
@@ -36,6 +38,16 @@ pub enum Job {
     /// Makes a file, syncs it, reads it, adds to it, syncs it, removes the one before: as a mail
     /// server does.
     Mail,
+    /// Reads 64 bytes anywhere in a file, which memory has.
+    ReadBytes,
+    /// Reads pages anywhere in it.
+    ReadPages,
+    /// Writes 64 bytes anywhere in it, and does not sync.
+    WriteBytes,
+    /// Writes pages so.
+    WritePages,
+    /// Makes a file and removes it.
+    CreateAndRemove,
     /// Reads 1 MiB after the other of a file of which nothing is in memory.
     ReadInOrder,
     /// Reads pages anywhere in such a file, each once.
@@ -47,19 +59,35 @@ impl Job {
     pub fn bytes(self) -> u64 {
         let bytes = match self {
             Job::Overwrite | Job::Create | Job::ReadAnywhere => PAGE,
+            Job::ReadPages | Job::WritePages => PAGE,
+            Job::ReadBytes | Job::WriteBytes | Job::CreateAndRemove => 64,
             Job::ReadInOrder => LARGE,
             Job::Mail => 2 * MAIL,
         };
         bytes as u64
     }
 
-    pub fn reads(self) -> bool {
+    /// Whether it reads what memory does not have.
+    pub fn reads_cold(self) -> bool {
         matches!(self, Job::ReadInOrder | Job::ReadAnywhere)
+    }
+
+    /// Whether it waits for no disk.
+    pub fn is_warm(self) -> bool {
+        let warm = [
+            Job::ReadBytes,
+            Job::ReadPages,
+            Job::WriteBytes,
+            Job::WritePages,
+            Job::CreateAndRemove,
+        ];
+        warm.contains(&self)
     }
 
     const fn file(self) -> u64 {
         match self {
             Job::ReadInOrder => LONG_FILE,
+            Job::ReadBytes | Job::ReadPages | Job::WriteBytes | Job::WritePages => WARM_FILE,
             _ => FILE,
         }
     }
@@ -71,6 +99,8 @@ impl Job {
         match self {
             Job::ReadInOrder => once,
             Job::ReadAnywhere => once.min(10 * wanted),
+            Job::CreateAndRemove => 10 * wanted,
+            _ if self.is_warm() => 500 * wanted,
             _ => wanted,
         }
     }
@@ -129,7 +159,7 @@ impl<'a> Work<'a> {
             true => options.custom_flags(DIRECT | DSYNC).open(&path)?,
             false => file,
         };
-        if arguments.job.reads() {
+        if arguments.job.reads_cold() {
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }
         Ok(Self {
@@ -148,7 +178,7 @@ impl<'a> Work<'a> {
             false => job.bytes() as usize,
         };
         let bytes = &mut self.memory[self.skip..self.skip + len];
-        let pages = FILE / PAGE as u64;
+        let pages = job.file().min(FILE) / PAGE as u64;
         // An odd factor, so that each page comes once before any comes again.
         let anywhere = number.wrapping_mul(2_654_435_761) % pages * PAGE as u64;
         match job {
@@ -169,7 +199,16 @@ impl<'a> Work<'a> {
             }
             Job::Mail => self.mail(number),
             Job::ReadInOrder => self.file.read_exact_at(bytes, number * len as u64),
-            Job::ReadAnywhere => self.file.read_exact_at(bytes, anywhere),
+            Job::ReadAnywhere | Job::ReadBytes | Job::ReadPages => {
+                self.file.read_exact_at(bytes, anywhere)
+            }
+            Job::WriteBytes | Job::WritePages => self.file.write_all_at(bytes, anywhere),
+            Job::CreateAndRemove => {
+                let name = format!("brief-{}", self.arguments.part);
+                let path = self.arguments.folder.join(name);
+                File::create_new(&path)?;
+                fs::remove_file(path)
+            }
         }
     }
 
