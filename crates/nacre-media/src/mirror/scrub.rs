@@ -7,22 +7,19 @@
 
 use std::ops::Range;
 
-use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, crc32c};
+use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, crc32c, crc32c_append};
 
 use super::shared::Count;
 use super::states::{LegState, States};
 use super::{Leg, Mirror};
 use crate::compare::{Copies, Copy, Finding, Rules, Scrubbed};
 use crate::error::MediaFailed;
+use crate::media::Media;
 use crate::token::Unfenced;
 
 const UNIT: usize = UNIT_SIZE as usize;
-
-/// What some legs hold of one range, and these legs.
-struct Held<'m> {
-    copies: Copies,
-    legs: Vec<&'m Leg>,
-}
+/// So much of two legs is compared and summed up while the processor's first cache holds it.
+const PIECE: usize = 2 * UNIT;
 
 impl Mirror {
     /// Compares the legs that are current, in one span of [`Mirror::spans`], and makes them agree
@@ -65,13 +62,19 @@ impl Mirror {
         if !self.is_quiet(span) {
             return;
         }
-        let Held { copies, legs } = self.held(self.spans.bytes(span));
-        if let Some(seal) = self.seal_of(span, legs.into_iter()) {
-            let mut make = |at: u64, right: &[u8]| self.make(at, right);
-            match copies.as_sealed(seal, &mut make, &mut verified.found) {
-                Some(whole) => verified.sealed = whole.len() as u64,
-                None => verified.found.push(copies.lost(None)),
-            }
+        let bytes = self.spans.bytes(span);
+        let Some(seal) = self.seal_of(span, self.current_legs()) else {
+            return;
+        };
+        if self.agreed(bytes.clone()) == Some(seal) {
+            verified.sealed = bytes.end - bytes.start;
+            return;
+        }
+        let copies = self.held(bytes);
+        let mut make = |at: u64, right: &[u8]| self.make(at, right);
+        match copies.as_sealed(seal, &mut make, &mut verified.found) {
+            Some(whole) => verified.sealed = whole.len() as u64,
+            None => verified.found.push(copies.lost(None)),
         }
         self.spare.put_all(copies);
     }
@@ -94,11 +97,11 @@ impl Mirror {
     }
 
     /// What the legs that are current hold. One that fails meanwhile is left out, and dropped.
-    fn held(&self, range: Range<u64>) -> Held<'_> {
+    fn held(&self, range: Range<u64>) -> Copies {
         let states = self.states_now();
         let mut current: Vec<(usize, &Leg)> = self.current(states).collect();
         current.sort_by_key(|(slot, _)| *slot != states.read_slot());
-        let (mut all, mut legs) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for (slot, leg) in current {
             let mut bytes = self.spare.bytes((range.end - range.start) as usize);
             leg.data.copy_out(DeviceOffset(range.start), &mut bytes);
@@ -107,12 +110,8 @@ impl Mirror {
                 continue;
             }
             all.push(Copy { id: leg.id, bytes });
-            legs.push(leg);
         }
-        Held {
-            copies: Copies { range, all },
-            legs,
-        }
+        Copies { range, all }
     }
 
     /// Takes the bits of a span back, so that nobody stores there before the caller gives the lock
@@ -137,22 +136,65 @@ impl Mirror {
         if !was_quiet && !self.hold_off_stores(span) {
             return false;
         }
-        let held = self.held(self.spans.bytes(span));
-        let legs = || held.legs.iter().copied();
+        let legs = || self.current_legs();
+        let (count, bytes) = (legs().count(), self.spans.bytes(span));
         let seal = was_quiet.then(|| self.seal_of(span, legs())).flatten();
-        let mut make = |at: u64, right: &[u8]| self.make(at, right);
-        if let Some(whole) = held.copies.settled(seal, rules, &mut make, scrubbed) {
+        let sum = self.agreed(bytes.clone());
+        let right = sum.filter(|sum| seal.is_none_or(|seal| seal == *sum));
+        if let Some(sum) = right.or_else(|| self.settled(bytes.clone(), seal, rules, scrubbed)) {
             let durable = match was_quiet {
                 true => legs().all(|leg| leg.data.fence(Unfenced::nothing()).is_ok()),
-                false => self.forget_span(span, held.legs.len()),
+                false => self.forget_span(span, count),
             };
             // A leg that fails is noticed by the fence of who scrubs.
-            if durable && self.set_seal((span, crc32c(&whole)), legs()).is_ok() {
-                scrubbed.sealed += whole.len() as u64;
+            if durable && self.set_seal((span, sum), legs()).is_ok() {
+                scrubbed.sealed += bytes.end - bytes.start;
             }
         }
-        self.spare.put_all(held.copies);
         true
+    }
+
+    /// The checksum of what all hold now of a range that nobody stores to, if something tells what
+    /// that is.
+    fn settled(
+        &self,
+        range: Range<u64>,
+        seal: Option<u32>,
+        rules: &mut Rules<'_>,
+        scrubbed: &mut Scrubbed,
+    ) -> Option<u32> {
+        let copies = self.held(range);
+        let mut make = |at: u64, right: &[u8]| self.make(at, right);
+        let whole = copies.settled(seal, rules, &mut make, scrubbed);
+        let sum = whole.map(|whole| crc32c(&whole));
+        self.spare.put_all(copies);
+        sum
+    }
+
+    fn current_legs(&self) -> impl Iterator<Item = &Leg> {
+        self.current(self.states_now()).map(|(_, leg)| leg)
+    }
+
+    /// The checksum of what all current legs hold of a range. `None`: they differ, or one fails.
+    fn agreed(&self, range: Range<u64>) -> Option<u32> {
+        let mut legs = self.current_legs().map(|leg| &leg.data);
+        let (first, others) = (legs.next()?, legs.collect::<Vec<_>>());
+        let (mut sum, mut at) = (0, range.start);
+        let (mut bytes, mut other) = ([0; PIECE], [0; PIECE]);
+        while at < range.end {
+            let len = PIECE.min((range.end - at) as usize);
+            first.copy_out(DeviceOffset(at), &mut bytes[..len]);
+            for leg in &others {
+                leg.copy_out(DeviceOffset(at), &mut other[..len]);
+                if bytes[..len] != other[..len] {
+                    return None;
+                }
+            }
+            sum = crc32c_append(sum, &bytes[..len]);
+            at += len as u64;
+        }
+        let is_well = |leg: &&Media| !leg.watched.is_lost() && leg.health().is_ok();
+        (is_well(&first) && others.iter().all(is_well)).then_some(sum)
     }
 
     /// Makes durable what the legs of a span agree on and clears its bits, if no leg was left out.
@@ -166,7 +208,7 @@ impl Mirror {
     fn scrub_busy(&self, region: u64, rules: &mut Rules<'_>, scrubbed: &mut Scrubbed) {
         for at in self.bytes_of(region).step_by(UNIT) {
             let _held = self.lock(at, UNIT_SIZE);
-            let Held { copies, .. } = self.held(at..at + UNIT_SIZE);
+            let copies = self.held(at..at + UNIT_SIZE);
             match self.shared().mapped.has(region) && !copies.agree() {
                 true => scrubbed.mapped += UNIT_SIZE,
                 false => {
