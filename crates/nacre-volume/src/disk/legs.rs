@@ -570,14 +570,17 @@ impl LegsDisk {
         self.alone.as_ref()
     }
 
-    /// Devices that are written now, each with what it is.
+    /// Devices that are written now, each with what it is; none where nobody can tell.
     pub fn devices(&self) -> Vec<(LegState, Arc<Leg>)> {
-        let Ok((view, word)) = self.view() else {
-            return Vec::new();
-        };
+        self.in_use().unwrap_or_default()
+    }
+
+    /// As `devices`, for who would do harm with none.
+    pub fn in_use(&self) -> Result<Vec<(LegState, Arc<Leg>)>, DiskFailed> {
+        let (view, word) = self.view()?;
         let seats = view.stored_to(word);
         let legs = seats.filter_map(|seat| Some((seat.state, Arc::clone(seat.leg.as_ref()?))));
-        legs.collect()
+        Ok(legs.collect())
     }
 
     /// What the labels say, and the losses that they do not name yet.
@@ -791,14 +794,15 @@ impl std::fmt::Debug for LegsDisk {
 mod tests {
     use std::fs;
     use std::os::unix::fs::FileExt;
+    use std::path::Path;
 
-    use crate::{Caching, CreateOptions, DeviceSpec, Volume};
+    use super::{SeqCst, Word};
+    use crate::{Caching, CreateOptions, DeviceSpec, Presence, Volume};
 
-    #[test]
-    fn half_of_a_label_that_a_dead_process_left_is_written_again() {
-        let folder = tempfile::tempdir().unwrap();
+    /// Two disks, a and b, in a folder.
+    fn two_disks(folder: &Path) -> Volume {
         let spec = |name: &str| DeviceSpec {
-            path: folder.path().join(name),
+            path: folder.join(name),
             size: Some(32 << 20),
         };
         let options = CreateOptions {
@@ -806,10 +810,31 @@ mod tests {
             caching: Caching::Always,
             ..CreateOptions::default()
         };
-        let volume = Volume::create(&[spec("a"), spec("b")], options).unwrap();
+        Volume::create(&[spec("a"), spec("b")], options).unwrap()
+    }
+
+    #[test]
+    fn who_cannot_tell_which_disks_there_are_does_not_come_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = two_disks(folder.path());
+        let word = &volume.legs().unwrap().own;
+        let known = word.swap(Word::of(1000, 0).0, SeqCst);
+        assert!(volume.lock_exclusive().is_err());
+        assert!(volume.enter(Presence::Member).is_err());
+        word.store(known, SeqCst);
+        assert!(volume.lock_exclusive().is_ok());
+        assert!(volume.enter(Presence::Member).unwrap());
+    }
+
+    #[test]
+    fn half_of_a_label_that_a_dead_process_left_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = two_disks(folder.path());
         let legs = volume.legs().unwrap();
         assert!(legs.have_labels(volume.uuid()));
-        let file = fs::File::options().write(true).open(spec("b").path);
+        let file = fs::File::options()
+            .write(true)
+            .open(folder.path().join("b"));
         file.unwrap().write_all_at(&[1; 100], 2000).unwrap();
         assert!(!legs.have_labels(volume.uuid()));
         legs.finish_labels();
