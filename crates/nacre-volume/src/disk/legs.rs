@@ -77,6 +77,8 @@ pub(crate) struct LegsDisk {
     /// As what processes share, while there is no image.
     own_settled: AtomicU64,
     spans: Spans,
+    /// Where the data is on the logical disk.
+    homes: Range<u64>,
     labels: Labels,
     writable: bool,
     /// What each holds alone; `None`: they hold the same.
@@ -189,6 +191,7 @@ impl LegsDisk {
             shared: OnceLock::new(),
             own_settled: AtomicU64::new(0),
             spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.common_len()),
+            homes: DATA_START..DATA_START + table.volume_len(),
             labels,
             writable,
             alone: Own::of(table),
@@ -765,6 +768,10 @@ impl Disk for LegsDisk {
             .seats
             .iter()
             .find_map(|seat| seat.leg.as_ref()?.file.gathers())
+    }
+
+    fn homes(&self) -> Range<u64> {
+        self.homes.clone()
     }
 
     fn expect(&self, range: Range<u64>) {
