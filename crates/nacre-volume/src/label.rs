@@ -530,7 +530,7 @@ fn decode_device(
         (false, _) => Stay::of(raw.state)?,
     };
     let sound = match copies {
-        true => data + common > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
+        true => data <= room && data + common > 0 && data.is_multiple_of(BLOCK_SIZE),
         false => data == room,
     };
     if !sound {
@@ -1021,7 +1021,7 @@ mod tests {
             panic!("not decoded")
         };
         assert_eq!(*decoded, leaving);
-        let changes: [fn(&mut RawLabel); 9] = [
+        let changes: [fn(&mut RawLabel); 8] = [
             |raw| raw.incompatible = U64::new(0),
             |raw| raw.incompatible.set(10),
             |raw| raw.table[0].state = 0,
@@ -1077,7 +1077,9 @@ mod tests {
         };
         assert_eq!(*read, copies);
         assert_eq!(read.volume_len(), 3 * room - (36 << 20));
-        let changes: [fn(&mut RawLabel); 6] = [
+        let changes: [fn(&mut RawLabel); 9] = [
+            |raw| raw.table[0].data = U64::new(u64::MAX),
+            |raw| raw.table[0].data = U64::new(u64::MAX - raw.common.get()),
             |raw| raw.common = U64::new(0),
             |raw| raw.common = U64::new(4096),
             |raw| raw.common = U64::new(16 << 20),
