@@ -18,7 +18,7 @@ use crate::error::VolumeError;
 use crate::layout::{
     BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES, PARTS,
     PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
-    RawGranularity, RawLabel, VERSION, data_len, most_places, second_copy,
+    RawGranularity, RawLabel, SEQUENCE_END, VERSION, data_len, most_places, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{OnDevice, Stay};
@@ -339,6 +339,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     if index >= count || count > MAX_DEVICES || raw.table[index].device != raw.device {
         return None;
     }
+    let sequence = Some(raw.sequence.get()).filter(|it| *it < SEQUENCE_END)?;
     let journal = decode_journal(raw)?;
     let is_copied = raw.incompatible.get() & COPIES != 0;
     let common = decode_common(raw)?;
@@ -374,7 +375,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     Some(LabelInfo {
         pool: Uuid(raw.pool),
         index,
-        sequence: raw.sequence.get(),
+        sequence,
         intact: true,
         granularity: decode_granularity(&raw.granularity, raw.speed)?,
         emulates: decode_name(&raw.emulates)?,
@@ -865,7 +866,9 @@ mod tests {
 
     #[test]
     fn contradictions_behind_a_valid_crc_are_damage() {
-        let changes: [fn(&mut RawLabel); 22] = [
+        let changes: [fn(&mut RawLabel); 24] = [
+            |raw| raw.sequence = U64::new(u64::MAX),
+            |raw| raw.sequence = U64::new(1 << 48),
             |raw| raw.journal = U64::new(4 << 20),
             |raw| raw.incompatible.set(1),
             |raw| {
@@ -1021,7 +1024,7 @@ mod tests {
             panic!("not decoded")
         };
         assert_eq!(*decoded, leaving);
-        let changes: [fn(&mut RawLabel); 8] = [
+        let changes: [fn(&mut RawLabel); 9] = [
             |raw| raw.incompatible = U64::new(0),
             |raw| raw.incompatible.set(10),
             |raw| raw.table[0].state = 0,
@@ -1077,7 +1080,7 @@ mod tests {
         };
         assert_eq!(*read, copies);
         assert_eq!(read.volume_len(), 3 * room - (36 << 20));
-        let changes: [fn(&mut RawLabel); 9] = [
+        let changes: [fn(&mut RawLabel); 8] = [
             |raw| raw.table[0].data = U64::new(u64::MAX),
             |raw| raw.table[0].data = U64::new(u64::MAX - raw.common.get()),
             |raw| raw.common = U64::new(0),

@@ -30,10 +30,11 @@ use super::one::{One, Shifted, at_once, each_of};
 use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
-use crate::layout::DATA_START;
+use crate::layout::{DATA_START, MAX_DEVICES, SEQUENCE_END};
 
 /// Bits of the word that tell which disks have failed since the labels were written.
-const LOST_BITS: u32 = 16;
+const LOST_BITS: u32 = SEQUENCE_END.leading_zeros() + 1;
+const _: () = assert!(LOST_BITS as usize >= MAX_DEVICES);
 /// Readers change disks at multiples of this.
 pub(super) const TURN: u64 = 1 << 20;
 
