@@ -36,7 +36,7 @@ pub(crate) struct PoolState {
 
 impl Superblock {
     /// Reads the first valid copy. A newer version or an unknown feature is an error even if the
-    /// other copy would do: both are written together. A device that failed tells nothing of them.
+    /// other copy would do: both are written together.
     pub(crate) fn read(volume: &Volume) -> Result<Superblock> {
         if volume.len() < MIN_POOL_BYTES {
             return Err(StoreError::NotAPool);
@@ -55,7 +55,6 @@ impl Superblock {
                 return Superblock::validate(&raw, at);
             }
         }
-        volume.health()?;
         // A newer format may have its checksum elsewhere; a turned bit changes only one copy.
         let [first, second] = versions;
         Err(match seen_magic {
@@ -130,17 +129,13 @@ fn raw_superblock(bytes: &[u8], at: VolumeOffset) -> Result<RawSuperblock> {
 }
 
 impl PoolState {
-    /// The newest valid record. A pool always has one, so none is damage, unless the device failed.
+    /// The newest valid record. A pool always has one, so none is damage.
     pub(crate) fn read(volume: &Volume) -> Result<PoolState> {
-        let records = STATE_AT.map(|at| PoolState::decode(&volume.read_array(at)));
-        let newest = |a: PoolState, b: PoolState| if b.is_newer(&a) { b } else { a };
-        match records.into_iter().flatten().reduce(newest) {
-            Some(state) => Ok(state),
-            None => {
-                volume.health()?;
-                Err(StoreError::corrupt(None, "state record", STATE_AT[0]))
-            }
-        }
+        STATE_AT
+            .iter()
+            .filter_map(|&at| PoolState::decode(&volume.read_array(at)))
+            .reduce(|a, b| if b.is_newer(&a) { b } else { a })
+            .ok_or(StoreError::corrupt(None, "state record", STATE_AT[0]))
     }
 
     /// Numbers go round: there is none that no other follows.
