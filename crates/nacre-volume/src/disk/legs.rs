@@ -228,12 +228,15 @@ impl LegsDisk {
     pub fn share(&self, shared: SharedLegs, alone: bool) -> Result<(), DiskFailed> {
         let own = self.word();
         let known = Word(shared.states().load(SeqCst));
-        let joined = match alone {
-            true => own,
-            false if known.sequence() >= own.sequence() => known,
-            false => Word::of(own.sequence(), known.lost()),
-        };
-        shared.states().fetch_max(joined.0, SeqCst);
+        match alone {
+            // Those who died may have known labels that are not there any more.
+            true => shared.states().store(own.0, SeqCst),
+            false if known.sequence() >= own.sequence() => {}
+            false => {
+                let joined = Word::of(own.sequence(), known.lost());
+                shared.states().fetch_max(joined.0, SeqCst);
+            }
+        }
         // A second one is refused: the first goes on.
         let _ = self.shared.set(shared);
         if !self.writable {
@@ -805,7 +808,7 @@ mod tests {
     use std::path::Path;
 
     use super::{SeqCst, Word};
-    use crate::{Caching, CreateOptions, DeviceSpec, Presence, Volume};
+    use crate::{Access, Caching, CreateOptions, DeviceSpec, Presence, Volume};
 
     /// Two disks, a and b, in a folder.
     fn two_disks(folder: &Path) -> Volume {
@@ -832,6 +835,26 @@ mod tests {
         word.store(known, SeqCst);
         assert!(volume.lock_exclusive().is_ok());
         assert!(volume.enter(Presence::Member).unwrap());
+    }
+
+    #[test]
+    fn who_is_alone_goes_by_the_labels_that_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = two_disks(folder.path());
+        let image = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let file = || image.reopen().unwrap().into();
+        volume.make_image(file()).unwrap();
+        let legs = volume.legs().unwrap();
+        legs.lose(legs.devices()[1].1.uuid);
+        legs.settle_labels().unwrap();
+        let table = legs.table().unwrap();
+        legs.changing_labels(|| legs.write_table(table, 0)).unwrap();
+        drop(volume);
+        // What memory knows is newer than what the other disk says.
+        fs::rename(folder.path().join("a"), folder.path().join("away")).unwrap();
+        let volume = Volume::open(&folder.path().join("b"), Access::ReadWrite).unwrap();
+        assert!(volume.join_image(file()).unwrap());
+        assert_eq!(volume.legs().unwrap().in_use().unwrap().len(), 1);
     }
 
     #[test]
