@@ -1,23 +1,6 @@
 //! Link options of the shared object.
 use std::path::Path;
-use std::process::Command;
 use std::{env, fs};
-
-/// In place of the shared libgcc_s: every program would load it, and its start asks the processor
-/// for features, each of which takes microseconds under a hypervisor.
-const UNWINDER: &str = "INPUT(-lgcc_eh -lgcc)\n";
-
-/// The dynamic linker understands them from glibc 2.36 on; a library that has them asks for no
-/// older one.
-fn knows_packed_relocations() -> bool {
-    let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
-    let version = version.map_or(Vec::new(), |output| output.stdout);
-    let version = String::from_utf8_lossy(&version).trim().to_string();
-    let minor = version.strip_prefix("glibc 2.");
-    minor
-        .and_then(|minor| minor.parse::<u32>().ok())
-        .is_some_and(|minor| minor >= 36)
-}
 
 /// Functions that starting, fork and the first use of a pool execute: patterns of their names, made
 /// by tests/programs/start-order.py. Spread over the library they would take a page fault each.
@@ -59,8 +42,8 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    if knows_packed_relocations() {
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,pack-relative-relocs");
+    if let Some(option) = nacre_link::packed_relocations() {
+        println!("cargo:rustc-cdylib-link-arg={option}");
     }
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={ORDER}");
@@ -68,6 +51,5 @@ fn main() {
     let script = Path::new(&folder).join("layout.ld");
     fs::write(&script, layout()).expect("the folder is cargo's");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-T,{}", script.display());
-    fs::write(Path::new(&folder).join("libgcc_s.so"), UNWINDER).expect("the folder is cargo's");
-    println!("cargo:rustc-link-search=native={folder}");
+    nacre_link::link_unwinder();
 }

@@ -46,6 +46,11 @@ pub trait Disk {
         BLOCK
     }
 
+    /// Where home places may lie: a record that names another one does not count.
+    fn homes(&self) -> Range<u64> {
+        0..u64::MAX
+    }
+
     /// A range is not read again before it is written. The disk may give memory back.
     fn forget(&self, _at: u64, _len: u64) {}
 }

@@ -246,10 +246,10 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Writes a version: after a crash all of it is there or nothing. Durable on return. A home
-    /// place in the journal is a bug of the caller and panics.
+    /// place in the journal, or where none may be, is a bug of the caller and panics.
     pub fn append(&mut self, draft: &mut Draft) -> Result<(), JournalError> {
-        let outside = draft.homes().iter().all(|home| self.is_outside(home));
-        assert!(outside, "a home place in the journal");
+        let are_homes = draft.homes().iter().all(|home| self.is_home(home));
+        assert!(are_homes, "a home place where none may be");
         let needed = draft.needed();
         let room = self.len - RECORDS_AT;
         match needed {
@@ -463,7 +463,7 @@ impl<D: Disk> Journal<D> {
         record[RECORD_CRC_AT..HEAD].fill(0);
         let crc = crc32c(record);
         let sound = pieces_of(record)
-            .is_some_and(|pieces| pieces.iter().all(|piece| self.is_outside(&piece.range())));
+            .is_some_and(|pieces| pieces.iter().all(|piece| self.is_home(&piece.range())));
         Ok((crc == raw.crc.get() && sound).then_some((len, crc)))
     }
 
@@ -489,9 +489,11 @@ impl<D: Disk> Journal<D> {
         Ok(read?)
     }
 
-    /// Whether a home place lies outside of the journal.
-    fn is_outside(&self, home: &Range<u64>) -> bool {
-        home.end <= self.at || home.start >= self.at + self.len
+    /// Whether a home place lies where it may, and outside of the journal.
+    fn is_home(&self, home: &Range<u64>) -> bool {
+        let homes = self.disk.homes();
+        let is_outside = home.end <= self.at || home.start >= self.at + self.len;
+        is_outside && homes.start <= home.start && home.end <= homes.end
     }
 
     /// The records before the next one do not count from now on; durable on return (J4).

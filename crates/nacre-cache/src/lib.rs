@@ -7,8 +7,8 @@
 //! [`Journal::open`] finds the records that are whole, and a checkpoint replays them.
 //!
 //! # Invariants
-//! - J1: A record counts if its checksum holds and its number follows that of the record before
-//!   it. The first number is that of the header.
+//! - J1: A record counts if its checksum holds, its number follows that of the record before it,
+//!   and all that it names are places where homes may be. The first number is that of the header.
 //! - J2: The header moves on only when the home places of all records before it are durable.
 //! - J3: While a record counts, its home places are written from records alone: by a checkpoint,
 //!   or before, from those that are durable, in their order.

@@ -488,7 +488,7 @@ fn after_a_failure_nothing_is_written() {
 }
 
 #[test]
-#[should_panic(expected = "in the journal")]
+#[should_panic(expected = "where none may be")]
 fn a_home_place_in_the_journal_is_a_bug() {
     let model = Model::new(empty(), usize::MAX, Fault::None);
     let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();

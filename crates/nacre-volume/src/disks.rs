@@ -282,7 +282,8 @@ impl Volume {
     ) -> Result<usize, VolumeError> {
         let is_rebuilt = |(state, _): &(LegState, Arc<Leg>)| *state == LegState::Rebuilding;
         let mut whole = 0;
-        for (_, leg) in legs.devices().into_iter().filter(is_rebuilt) {
+        let known = legs.in_use().map_err(|why| self.disk_failed(why))?;
+        for (_, leg) in known.into_iter().filter(is_rebuilt) {
             if self.fill((legs, &leg), usage, told)? {
                 self.while_nobody_commits(|| self.now_current(legs, &leg))?;
                 whole += 1;

@@ -64,8 +64,10 @@ impl LegRegistry for Labels {
         let table = self.newest()?;
         let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
         let found = find_copy(self.pool, entry, self.folder.as_deref(), self.trust)?;
-        // Nobody else can have it: it carries the pool's label.
-        enter(&found.device, Presence::Member).ok()?;
+        // Whoever is alone with it is about to make something else of it.
+        enter(&found.device, Presence::Member)
+            .ok()
+            .filter(|entered| *entered)?;
         self.add(entry.uuid, &found.device);
         Some(found.device)
     }

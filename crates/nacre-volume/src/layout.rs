@@ -70,6 +70,8 @@ pub(crate) const DATA_START: u64 = 2 << 20;
 /// The smallest device: room for the labels and one block.
 #[cfg(test)]
 const MIN_DEVICE: u64 = DATA_START + BLOCK_SIZE + LABEL_SIZE;
+/// Labels have lower sequence numbers: one word tells such a number and which disks are lost.
+pub(crate) const SEQUENCE_END: u64 = 1 << 48;
 /// The longest name of a device profile that a label remembers.
 pub(crate) const EMULATES_MAX: usize = 64;
 /// The longest path that a label remembers.

@@ -93,11 +93,10 @@ impl Volume {
     /// The device that was leaving stays, with what it holds. The caller is alone. `None`: none
     /// was.
     pub fn end_leaving(member: &Path) -> Result<Option<PathBuf>, VolumeError> {
-        let found = Members::find(&[member], Access::ReadWrite)?;
+        let (found, _lock) = Members::find_locked(member)?;
         if found.table.common > 0 {
             return end_replacing(&found);
         }
-        let (found, _lock) = Members::find_locked(member)?;
         let leaves = |entry: &LabelDevice| entry.stay == Stay::Leaves;
         let Some(index) = found.table.devices.iter().position(leaves) else {
             return Ok(None);

@@ -25,7 +25,7 @@ impl Volume {
     /// Each side first shows itself and then looks for the other: of two who exclude each other, at
     /// most one gets in.
     pub fn enter(&self, presence: Presence) -> Result<bool, VolumeError> {
-        for device in self.all_devices() {
+        for device in self.all_devices()? {
             if !enter(&device, presence)? {
                 self.leave()?;
                 return Ok(false);
@@ -36,18 +36,26 @@ impl Volume {
 
     /// Is present no longer. Children that were forked since then are not either.
     pub fn leave(&self) -> Result<(), VolumeError> {
-        for device in self.all_devices() {
+        for device in self.all_devices()? {
             release(&device)?;
         }
         Ok(())
     }
 
-    /// Of copies, those that this process has; by a number that all processes agree on.
-    pub(crate) fn all_devices(&self) -> Vec<Arc<Device>> {
+    /// Of copies, those that this process has; by a number that all processes agree on. Where
+    /// nobody can tell which disks they are by now, whoever locked none would be beside others.
+    pub(crate) fn all_devices(&self) -> Result<Vec<Arc<Device>>, VolumeError> {
         if let Some(legs) = self.legs() {
-            let legs = legs.devices().into_iter();
-            return by_number(legs.map(|(_, leg)| Arc::clone(&leg.device)).collect());
+            let legs = legs.in_use().map_err(|why| self.disk_failed(why))?;
+            let devices = legs.into_iter().map(|(_, leg)| Arc::clone(&leg.device));
+            return Ok(by_number(devices.collect()));
         }
+        Ok(self.fixed_devices())
+    }
+
+    /// As [`Volume::all_devices`], of a pool that keeps them while it is open; of copies in memory,
+    /// those that are mapped.
+    pub(crate) fn fixed_devices(&self) -> Vec<Arc<Device>> {
         if let Some(parts) = self.parts_on_disks() {
             let disks = parts.disks().iter();
             return disks.map(|disk| Arc::clone(&disk.device)).collect();
@@ -80,7 +88,7 @@ impl Volume {
     }
 
     fn lock(&self, operation: FlockOperation) -> Result<Option<PoolLock>, VolumeError> {
-        let mut devices = self.all_devices();
+        let mut devices = self.all_devices()?;
         if !self.has_copies() {
             devices.truncate(1);
         }

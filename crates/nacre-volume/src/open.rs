@@ -74,36 +74,45 @@ impl Volume {
             }
         }
         let (table, parts) = (&found.table, found.parts());
-        if table.has_copies() {
-            return Self::assemble_copies(table, home, &parts, (found.trust, &found.damaged));
-        }
-        let mut volume = Self::assemble(table.pool, table.arrangement(), &parts, &table.gone())?;
+        let mut volume = match table.has_copies() {
+            true => Self::assemble_copies(table, home, &parts, (found.trust, &found.damaged)),
+            false => Self::assemble(table.pool, table.arrangement(), &parts, &table.gone()),
+        }?;
         volume.sequence = Some(table.sequence);
         Ok(volume)
     }
 
-    /// The volume as it is now, if its labels have changed since it was opened: a device may have
-    /// come or left before this process was present. To be called once it is.
-    pub fn renewed(&self) -> Result<Option<Self>, VolumeError> {
+    /// Whether its labels are those that it was opened by.
+    pub fn is_as_opened(&self) -> Result<bool, VolumeError> {
         let Some(sequence) = self.sequence else {
-            return Ok(None);
+            return Ok(true);
         };
         let is_as_told = |device: &Arc<Device>| {
             let label = label::read(device);
             label.is_ok_and(|it| it.pool == self.uuid() && it.sequence <= sequence)
         };
-        let devices = self.all_devices();
-        if devices.iter().all(is_as_told) {
+        Ok(self.all_devices()?.iter().all(is_as_told))
+    }
+
+    /// The volume as it is now, if its labels have changed since it was opened: devices may have
+    /// come, left or grown before this process was present. To be called once it is. Who uses
+    /// copies follows their labels, but to the addresses and the journal that they had at first.
+    pub fn renewed(&self) -> Result<Option<Self>, VolumeError> {
+        if self.is_as_opened()? {
             return Ok(None);
         }
         let mut found = Err(VolumeError::NoDevices);
-        for device in devices {
+        for device in self.all_devices()? {
             found = Self::open(device.path(), self.access());
             if found.as_ref().is_ok_and(|it| it.uuid() == self.uuid()) {
                 break;
             }
         }
-        found.map(Some)
+        let found = found?;
+        // What was told about the header before counts, as that is not looked at again.
+        let repaired = self.repaired.get().cloned();
+        let _fresh = repaired.map(|devices| found.repaired.set(devices));
+        Ok(Some(found))
     }
 
     /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`

@@ -47,7 +47,7 @@ pub struct Volume {
     special: AtomicBool,
     /// With copies: what it is in the running system, whichever of them are there.
     home: Option<DeviceIdentity>,
-    /// Of the table that told its devices; `None` if no label did, or who has it open follows them.
+    /// Of the table that told its devices; `None` if no label did.
     pub(crate) sequence: Option<u64>,
     /// Devices that this process has repaired before it used them.
     pub(crate) repaired: OnceLock<Vec<PathBuf>>,
@@ -300,13 +300,16 @@ impl Volume {
     pub fn identities(&self) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |all: u64, word: u64| (all ^ word).wrapping_mul(FACTOR).rotate_left(29);
-        let devices = self.all_devices();
-        let identities: Vec<(u64, u64)> = match self.home {
-            Some(home) => vec![home.numbers()],
-            None => devices.iter().map(|it| it.identity().numbers()).collect(),
+        let devices = || {
+            self.fixed_devices()
+                .iter()
+                .map(|it| it.identity())
+                .collect()
         };
+        let identities: Vec<DeviceIdentity> = self.home.map_or_else(devices, |home| vec![home]);
         identities
             .into_iter()
+            .map(DeviceIdentity::numbers)
             .fold(FACTOR, |all, (device, inode)| mix(mix(all, device), inode))
     }
 

@@ -106,6 +106,9 @@ refused() {
     rm -f "$a"
     nacre create --copies 2 --size 32M "$a" "$b" >/dev/null
     refuses "copies" "each device holds everything" nacre device rebalance "$a"
+    refuses "labels of copies in use" "in use" \
+        nacre run -q --pool "$a" -- "$NACRE" calibrate --quick --model dram "$a"
+    nacre calibrate --quick --model dram "$a" >/dev/null
 }
 
 simply 2M

@@ -32,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("pmem", &["types", "media", "runtime", "emulator"]),
     ("capi", &["media", "volume", "store", "objects"]),
     ("calls", &[]),
+    (LINK, &[]),
     ("cli", CLI),
     (
         "hostile",
@@ -46,12 +47,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TESTKIT: &str = "testkit";
 const TEST_PROGRAMS: &[&str] = &["explore", "hostile"];
 
+/// What build scripts share; nothing else may use it.
+const LINK: &str = "link";
+
 const FRONT_END: &[&str] = &[
-    "types", "media", "runtime", "volume", "session", "store", "fs", "vfs",
+    "types", "media", "runtime", "volume", "session", "store", "fs", "vfs", LINK,
 ];
 const CLI: &[&str] = &[
     "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "objects",
-    "calls", "fuse",
+    "calls", "fuse", LINK,
 ];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {

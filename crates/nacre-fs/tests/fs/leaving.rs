@@ -10,7 +10,7 @@ use nacre_testkit::pool::{
     PRIVATE, PoolChoice, PoolFiles, assert_sound_without_leaks, device_spec,
 };
 use nacre_types::UNIT_SIZE;
-use nacre_volume::{Access, Arrangement, Caching, CreateOptions, Stripe, Volume};
+use nacre_volume::{Access, Arrangement, Caching, Common, CreateOptions, Stripe, Volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -305,6 +305,53 @@ fn who_opened_a_pool_before_a_device_left_or_came_uses_it_as_it_is() {
         drop(grown.expect("grow"));
         is_the_pool_as_it_is(before, &files, "c");
     }
+}
+
+/// What a pool with copies becomes while nobody uses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Becomes {
+    Larger,
+    OfOneDevice,
+    OfThree,
+}
+
+fn become_other(files: &PoolFiles, becomes: Becomes) {
+    let [a, b, c] = ["a", "b", "c"].map(|name| files.file(name));
+    match becomes {
+        Becomes::Larger => drop(Volume::grow_copies(&a, Some(192 * MIB)).expect("grow")),
+        Becomes::OfOneDevice => drop(Volume::remove_copy(&a, &b).expect("remove")),
+        Becomes::OfThree => drop(Volume::join_disk(&a, (&c, None, false), None).expect("join")),
+    }
+}
+
+fn copies_become(becomes: Becomes, caching: Caching) {
+    let common = (becomes == Becomes::OfThree).then_some(Common::Bytes(32 * MIB));
+    let files = PoolFiles::make(&PoolChoice {
+        devices: &["a", "b"],
+        bytes: 128 * MIB,
+        copies: 2,
+        common,
+        caching,
+        ..PoolChoice::default()
+    });
+    let fs = Fs::new(Store::attach(volume_of(&files, "a"), &PRIVATE).expect("attach"));
+    fill(&fs);
+    fs.into_store().detach().expect("detach");
+    let before = volume_of(&files, "a");
+    become_other(&files, becomes);
+    let left = std::fs::read(files.file("b")).expect("b");
+    is_the_pool_as_it_is(before, &files, "a");
+    let is_left = becomes == Becomes::OfOneDevice;
+    assert!(!is_left || std::fs::read(files.file("b")).expect("b") == left);
+}
+
+#[test]
+fn who_opened_a_pool_with_copies_before_it_changed_uses_it_as_it_is() {
+    copies_become(Becomes::Larger, Caching::Always);
+    copies_become(Becomes::Larger, Caching::Never);
+    copies_become(Becomes::OfOneDevice, Caching::Always);
+    copies_become(Becomes::OfOneDevice, Caching::Never);
+    copies_become(Becomes::OfThree, Caching::Always);
 }
 
 #[test]

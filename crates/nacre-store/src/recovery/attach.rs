@@ -210,7 +210,7 @@ impl Store {
         options: &AttachOptions,
         stamp: u64,
     ) -> Result<Store> {
-        let mut state = PoolState::read(&volume)?;
+        let mut state = unless_failed(&volume, PoolState::read(&volume))?;
         let slot = session.claim_slot()?;
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
@@ -407,7 +407,7 @@ fn come_in(
     mut folder: Option<&Arc<Folder>>,
 ) -> Result<(Volume, Superblock, ListEntry)> {
     loop {
-        let came = come_in_as_opened(&volume, choice, folder);
+        let came = unless_failed(&volume, come_in_as_opened(&volume, choice, folder));
         let Some(now) = volume.renewed()? else {
             let (superblock, entry) = came?;
             return Ok((volume, superblock, entry));
@@ -416,6 +416,14 @@ fn come_in(
         volume.leave()?;
         (volume, folder) = (now, None);
     }
+}
+
+/// What a device that failed shows in place of its bytes is no damage of the pool.
+fn unless_failed<T>(volume: &Volume, read: Result<T>) -> Result<T> {
+    if let Err(StoreError::Corrupt(_) | StoreError::NotAPool) = read {
+        volume.health()?;
+    }
+    read
 }
 
 fn come_in_as_opened(

@@ -14,12 +14,16 @@ use crate::worth::repair_header;
 
 const FRESH: &str = "image.new";
 
-/// As [`bring_up_locked`], for who does not hold the pool's lock.
+/// As [`bring_up_locked`], for who does not hold the pool's lock. Fails if the pool is another one
+/// by now: devices that left are not to be written to, nor the image of those that came removed.
 pub(crate) fn bring_up(volume: &Volume) -> Result<()> {
     if !volume.lacks_shared_file() {
         return Ok(());
     }
     let _lock = volume.lock_exclusive()?;
+    if !volume.is_as_opened()? {
+        return Err(StoreError::InUse);
+    }
     bring_up_locked(volume)
 }
 

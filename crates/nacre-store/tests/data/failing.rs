@@ -183,3 +183,20 @@ fn what_a_device_has_lost_is_never_read_as_a_hole() {
     }
     assert!(lost > 0, "no cut met the file");
 }
+
+#[test]
+fn a_device_that_cannot_be_read_is_no_damage_of_the_pools_header() {
+    nacre_media::fault::install_handler();
+    const DATA_START: u64 = 2 << 20;
+    for len in [DATA_START, DATA_START + PAGE] {
+        let files = PoolFiles::new(64 << 20);
+        let volume = Volume::open(&files.path(), Access::ReadWrite).unwrap();
+        let device = OpenOptions::new().write(true).open(files.path());
+        device.unwrap().set_len(len).unwrap();
+        let attached = Store::attach(volume, &PRIVATE).map(drop);
+        assert!(
+            matches!(attached, Err(StoreError::MediaFault)),
+            "{len}: {attached:?}"
+        );
+    }
+}

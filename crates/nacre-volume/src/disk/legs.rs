@@ -30,10 +30,11 @@ use super::one::{One, Shifted, at_once, each_of};
 use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
-use crate::layout::DATA_START;
+use crate::layout::{DATA_START, MAX_DEVICES, SEQUENCE_END};
 
 /// Bits of the word that tell which disks have failed since the labels were written.
-const LOST_BITS: u32 = 16;
+const LOST_BITS: u32 = SEQUENCE_END.leading_zeros() + 1;
+const _: () = assert!(LOST_BITS as usize >= MAX_DEVICES);
 /// Readers change disks at multiples of this.
 pub(super) const TURN: u64 = 1 << 20;
 
@@ -77,6 +78,8 @@ pub(crate) struct LegsDisk {
     /// As what processes share, while there is no image.
     own_settled: AtomicU64,
     spans: Spans,
+    /// Where the data is on the logical disk.
+    homes: Range<u64>,
     labels: Labels,
     writable: bool,
     /// What each holds alone; `None`: they hold the same.
@@ -189,6 +192,7 @@ impl LegsDisk {
             shared: OnceLock::new(),
             own_settled: AtomicU64::new(0),
             spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.common_len()),
+            homes: DATA_START..DATA_START + table.volume_len(),
             labels,
             writable,
             alone: Own::of(table),
@@ -224,12 +228,15 @@ impl LegsDisk {
     pub fn share(&self, shared: SharedLegs, alone: bool) -> Result<(), DiskFailed> {
         let own = self.word();
         let known = Word(shared.states().load(SeqCst));
-        let joined = match alone {
-            true => own,
-            false if known.sequence() >= own.sequence() => known,
-            false => Word::of(own.sequence(), known.lost()),
-        };
-        shared.states().fetch_max(joined.0, SeqCst);
+        match alone {
+            // Those who died may have known labels that are not there any more.
+            true => shared.states().store(own.0, SeqCst),
+            false if known.sequence() >= own.sequence() => {}
+            false => {
+                let joined = Word::of(own.sequence(), known.lost());
+                shared.states().fetch_max(joined.0, SeqCst);
+            }
+        }
         // A second one is refused: the first goes on.
         let _ = self.shared.set(shared);
         if !self.writable {
@@ -570,14 +577,17 @@ impl LegsDisk {
         self.alone.as_ref()
     }
 
-    /// Devices that are written now, each with what it is.
+    /// Devices that are written now, each with what it is; none where nobody can tell.
     pub fn devices(&self) -> Vec<(LegState, Arc<Leg>)> {
-        let Ok((view, word)) = self.view() else {
-            return Vec::new();
-        };
+        self.in_use().unwrap_or_default()
+    }
+
+    /// As `devices`, for who would do harm with none.
+    pub fn in_use(&self) -> Result<Vec<(LegState, Arc<Leg>)>, DiskFailed> {
+        let (view, word) = self.view()?;
         let seats = view.stored_to(word);
         let legs = seats.filter_map(|seat| Some((seat.state, Arc::clone(seat.leg.as_ref()?))));
-        legs.collect()
+        Ok(legs.collect())
     }
 
     /// What the labels say, and the losses that they do not name yet.
@@ -764,6 +774,10 @@ impl Disk for LegsDisk {
             .find_map(|seat| seat.leg.as_ref()?.file.gathers())
     }
 
+    fn homes(&self) -> Range<u64> {
+        self.homes.clone()
+    }
+
     fn expect(&self, range: Range<u64>) {
         // All at once; what fails is found out again by the write.
         let _ = self.remove_seals(range.clone());
@@ -791,14 +805,15 @@ impl std::fmt::Debug for LegsDisk {
 mod tests {
     use std::fs;
     use std::os::unix::fs::FileExt;
+    use std::path::Path;
 
-    use crate::{Caching, CreateOptions, DeviceSpec, Volume};
+    use super::{SeqCst, Word};
+    use crate::{Access, Caching, CreateOptions, DeviceSpec, Presence, Volume};
 
-    #[test]
-    fn half_of_a_label_that_a_dead_process_left_is_written_again() {
-        let folder = tempfile::tempdir().unwrap();
+    /// Two disks, a and b, in a folder.
+    fn two_disks(folder: &Path) -> Volume {
         let spec = |name: &str| DeviceSpec {
-            path: folder.path().join(name),
+            path: folder.join(name),
             size: Some(32 << 20),
         };
         let options = CreateOptions {
@@ -806,10 +821,51 @@ mod tests {
             caching: Caching::Always,
             ..CreateOptions::default()
         };
-        let volume = Volume::create(&[spec("a"), spec("b")], options).unwrap();
+        Volume::create(&[spec("a"), spec("b")], options).unwrap()
+    }
+
+    #[test]
+    fn who_cannot_tell_which_disks_there_are_does_not_come_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = two_disks(folder.path());
+        let word = &volume.legs().unwrap().own;
+        let known = word.swap(Word::of(1000, 0).0, SeqCst);
+        assert!(volume.lock_exclusive().is_err());
+        assert!(volume.enter(Presence::Member).is_err());
+        word.store(known, SeqCst);
+        assert!(volume.lock_exclusive().is_ok());
+        assert!(volume.enter(Presence::Member).unwrap());
+    }
+
+    #[test]
+    fn who_is_alone_goes_by_the_labels_that_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = two_disks(folder.path());
+        let image = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let file = || image.reopen().unwrap().into();
+        volume.make_image(file()).unwrap();
+        let legs = volume.legs().unwrap();
+        legs.lose(legs.devices()[1].1.uuid);
+        legs.settle_labels().unwrap();
+        let table = legs.table().unwrap();
+        legs.changing_labels(|| legs.write_table(table, 0)).unwrap();
+        drop(volume);
+        // What memory knows is newer than what the other disk says.
+        fs::rename(folder.path().join("a"), folder.path().join("away")).unwrap();
+        let volume = Volume::open(&folder.path().join("b"), Access::ReadWrite).unwrap();
+        assert!(volume.join_image(file()).unwrap());
+        assert_eq!(volume.legs().unwrap().in_use().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn half_of_a_label_that_a_dead_process_left_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = two_disks(folder.path());
         let legs = volume.legs().unwrap();
         assert!(legs.have_labels(volume.uuid()));
-        let file = fs::File::options().write(true).open(spec("b").path);
+        let file = fs::File::options()
+            .write(true)
+            .open(folder.path().join("b"));
         file.unwrap().write_all_at(&[1; 100], 2000).unwrap();
         assert!(!legs.have_labels(volume.uuid()));
         legs.finish_labels();

@@ -1,5 +1,6 @@
 //! A device that is memory as a disk: written by copies and fences.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
@@ -80,6 +81,10 @@ impl Disk for MappedDisk {
 
     fn sync(&self) -> Result<(), DiskFailed> {
         Ok(())
+    }
+
+    fn homes(&self) -> Range<u64> {
+        self.media.start().get()..self.journal
     }
 }
 

@@ -36,8 +36,8 @@ const HOME_FIRST: u64 = if cfg!(feature = "explore") {
 /// A device that holds a journal.
 #[derive(Debug)]
 pub(crate) enum DeviceDisk {
-    /// The kernel writes it.
-    File(FileDisk),
+    /// The kernel writes it; where its data is.
+    File(FileDisk, Range<u64>),
     /// It is memory (D62).
     Mapped(MappedDisk),
     /// Several disks that hold the same (D76).
@@ -54,6 +54,13 @@ pub(crate) struct Parts {
     pub journal: u64,
 }
 
+impl Parts {
+    /// What records name, as the rest is not theirs to change.
+    pub fn homes(self) -> Range<u64> {
+        self.start..self.start + self.data
+    }
+}
+
 impl DeviceDisk {
     /// A device of this kind.
     pub fn new(device: &Arc<Device>, kind: DeviceKind, parts: Parts) -> Result<Self, MediaError> {
@@ -62,7 +69,7 @@ impl DeviceDisk {
         let file = file || tap::writes_by_calls();
         let writable = device.access() == Access::ReadWrite;
         Ok(match file {
-            true => Self::File(FileDisk::new(device, writable)),
+            true => Self::File(FileDisk::new(device, writable), parts.homes()),
             false => Self::Mapped(MappedDisk::new(device, parts)?),
         })
     }
@@ -70,7 +77,7 @@ impl DeviceDisk {
     /// For who reads it too: the fd past the page cache.
     pub fn shared(&self) -> Option<Arc<OwnedFd>> {
         match self {
-            Self::File(file) => file.shared(),
+            Self::File(file, _) => file.shared(),
             Self::Mapped(_) | Self::Legs(_) | Self::Parts(_) => None,
         }
     }
@@ -78,7 +85,7 @@ impl DeviceDisk {
     /// Kernel fds that it has besides its device's.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let through = match self {
-            Self::File(file) => file.through(),
+            Self::File(file, _) => file.through(),
             _ => None,
         };
         let legs = self.legs().into_iter().flat_map(|legs| legs.fds());
@@ -105,7 +112,7 @@ impl DeviceDisk {
     /// Several disks, for who loads from them.
     pub fn several(&self) -> Option<Arc<dyn DiskLegs>> {
         match self {
-            Self::File(_) | Self::Mapped(_) => None,
+            Self::File(..) | Self::Mapped(_) => None,
             Self::Legs(legs) => Some(Arc::clone(legs) as Arc<dyn DiskLegs>),
             Self::Parts(parts) => Some(Arc::clone(parts) as Arc<dyn DiskLegs>),
         }
@@ -114,7 +121,7 @@ impl DeviceDisk {
     /// The mapping of a device that is memory.
     pub fn mapped(&self) -> Option<&Arc<Media>> {
         match self {
-            Self::File(_) | Self::Legs(_) | Self::Parts(_) => None,
+            Self::File(..) | Self::Legs(_) | Self::Parts(_) => None,
             Self::Mapped(mapped) => Some(mapped.media()),
         }
     }
@@ -123,7 +130,7 @@ impl DeviceDisk {
     /// of `whole` bytes. Memory is worn by what is written, and by nothing that is waited for.
     pub fn goes_first(&self, len: u64, whole: u64, all: u64) -> bool {
         match self {
-            Self::File(_) | Self::Legs(_) | Self::Parts(_) => all >= HOME_FIRST,
+            Self::File(..) | Self::Legs(_) | Self::Parts(_) => all >= HOME_FIRST,
             // The record and its checkpoint write them twice.
             Self::Mapped(_) => whole <= 2 * len,
         }
@@ -154,7 +161,7 @@ impl DeviceDisk {
 
     fn way(&self) -> &dyn Disk {
         match self {
-            Self::File(file) => file,
+            Self::File(file, _) => file,
             Self::Mapped(mapped) => mapped,
             Self::Legs(legs) => &**legs,
             Self::Parts(parts) => &**parts,
@@ -218,6 +225,13 @@ impl Disk for &DeviceDisk {
 
     fn grain(&self) -> u64 {
         self.way().grain()
+    }
+
+    fn homes(&self) -> Range<u64> {
+        match self {
+            DeviceDisk::File(_, homes) => homes.clone(),
+            _ => self.way().homes(),
+        }
     }
 
     fn forget(&self, at: u64, len: u64) {

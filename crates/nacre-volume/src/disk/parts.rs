@@ -259,6 +259,11 @@ impl Disk for PartsDisk {
         self.disks.first().and_then(|disk| disk.file.gathers())
     }
 
+    fn homes(&self) -> Range<u64> {
+        let end = self.ends.last().copied().unwrap_or(0);
+        DATA_START..DATA_START + end
+    }
+
     fn expect(&self, range: Range<u64>) {
         self.each(range, FileDisk::expect);
     }

@@ -87,7 +87,7 @@ impl LegsDisk {
     /// What the disks that are current hold of a range, the one that is read there first. One that
     /// cannot be read is lost.
     pub fn copies(&self, range: Range<u64>) -> Result<Copies, DiskFailed> {
-        let mut legs = self.devices();
+        let mut legs = self.in_use()?;
         legs.retain(|(state, _)| *state == LegState::Current);
         let first = (range.start / TURN) as usize % legs.len().max(1);
         legs.rotate_left(first);

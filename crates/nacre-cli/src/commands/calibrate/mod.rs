@@ -94,6 +94,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         true => measured(arguments, &volume)?,
         false => asked(arguments, &models, volume.devices().len())?,
     };
+    // Who uses copies changes their labels, too.
+    if !models.is_empty() && !arguments.dry_run && volume.has_copies() {
+        take_alone(&arguments.pool, &volume)?;
+    }
     report(arguments, &volume, grids)
 }
 
