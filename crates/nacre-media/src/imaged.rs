@@ -258,6 +258,7 @@ impl Media {
             claimed?;
         }
         let to = image.address(at.get());
+        self.prefetch(to, len);
         let _entered = image.begin(at, len as u64)?;
         let stream = len >= self.stream_min && len >= LINE_SIZE as usize;
         // SAFETY: the range is mapped, and no reference covers it; the source is a live slice or
@@ -265,7 +266,8 @@ impl Media {
         let done = unsafe {
             match stream {
                 true => self.put_streamed(to, from, len),
-                false => self.put_cached(to, from, len),
+                // The gate orders them.
+                false => return self.put_cached(to, from, len),
             }
         };
         arch::order_stores();

@@ -192,8 +192,18 @@ impl Mirror {
         let at = at.get();
         let len = left.min(UNIT - at as usize % UNIT);
         let (_held, states) = self.begin(at, len as u64, || self.lock(at, len as u64));
+        self.expect_bytes(states, DeviceOffset(at), len);
         self.put_in_order(states, (DeviceOffset(at), kind), from, len, false)?;
         Ok(len)
+    }
+
+    /// The lines of all legs are asked for at once.
+    #[inline]
+    fn expect_bytes(&self, states: States, at: DeviceOffset, len: usize) {
+        for (_, leg) in self.in_order(states) {
+            let first = leg.data.store_address(at, len as u64);
+            leg.data.prefetch(first, len);
+        }
     }
 
     /// Stores whole units of one run past the cache, and waits for them once.
