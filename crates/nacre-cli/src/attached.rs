@@ -79,7 +79,9 @@ impl Attached {
     /// read-only.
     pub fn open_to_read(path: &Path, mode: Option<WriteMode>) -> Result<Attached> {
         match Attached::open(path, Access::ReadWrite, mode) {
-            Err(Failure::Volume(VolumeError::Media(MediaError::PermissionDenied(_)))) => {
+            Err(Failure::Volume(VolumeError::Media(
+                MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_),
+            ))) => {
                 Attached::open(path, Access::ReadOnly, mode)
             }
             other => other,
