@@ -5,7 +5,7 @@ use crate::size;
 use nacre_fs::Fs;
 use nacre_runtime::Folder;
 use nacre_store::{AttachOptions, Store, WriteMode, runtime};
-use nacre_volume::{Access, LegState, MediaError, Policy, Volume, VolumeError};
+use nacre_volume::{Access, CopyInfo, LegState, MediaError, Policy, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -118,14 +118,20 @@ fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
     }
     for copy in volume.copies()? {
         if copy.state != LegState::Current {
-            let (state, path) = (copy.state.name(), copy.path.display());
-            eprintln!(
-                "nacre: {path}: is {state}; see nacre device list {}",
-                pool.display()
-            );
+            eprintln!("nacre: {}", lost_copy(pool, &copy));
         }
     }
     Ok(())
+}
+
+fn lost_copy(pool: &Path, copy: &CopyInfo) -> String {
+    let (path, state, pool) = (copy.path.display(), copy.state.name(), pool.display());
+    if copy.present && copy.state == LegState::Missing {
+        return format!(
+            "{path}: was missing and is there again; nacre device rebuild {pool} gives it what it lacks"
+        );
+    }
+    format!("{path}: is {state}; see nacre device list {pool}")
 }
 
 /// Removes the run-time files of pools and processes that are gone, as far as they are ours and
