@@ -81,9 +81,7 @@ impl Attached {
         match Attached::open(path, Access::ReadWrite, mode) {
             Err(Failure::Volume(VolumeError::Media(
                 MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_),
-            ))) => {
-                Attached::open(path, Access::ReadOnly, mode)
-            }
+            ))) => Attached::open(path, Access::ReadOnly, mode),
             other => other,
         }
     }
@@ -126,12 +124,12 @@ fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
 
 fn lost_copy(pool: &Path, copy: &CopyInfo) -> String {
     let (path, state, pool) = (copy.path.display(), copy.state.name(), pool.display());
-    if copy.present && copy.state == LegState::Missing {
-        return format!(
-            "{path}: was missing and is there again; nacre device rebuild {pool} gives it what it lacks"
-        );
-    }
-    format!("{path}: is {state}; see nacre device list {pool}")
+    // It is not used before, though it may be there again.
+    let help = match copy.state {
+        LegState::Missing => format!("once it is back: nacre device rebuild {pool}"),
+        _ => format!("see nacre device list {pool}"),
+    };
+    format!("{path}: is {state}; {help}")
 }
 
 /// Removes the run-time files of pools and processes that are gone, as far as they are ours and
