@@ -33,7 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
         (place(), place(), prop_oneof![Just(0), any::<u8>()]).prop_map(|(a, b, f)| Op::Rename(
             a,
             b,
-            f % 4
+            f % 8
         )),
     ]
 }
