@@ -96,6 +96,7 @@ fn errno_of_volume(error: &VolumeError) -> c_int {
     match error {
         VolumeError::Media(MediaError::NotFound(_)) => libc::ENOENT,
         VolumeError::Media(MediaError::PermissionDenied(_)) => libc::EACCES,
+        VolumeError::Media(MediaError::MountedReadOnly(_)) => libc::EROFS,
         VolumeError::AlreadyPool(_) | VolumeError::HoldsData(_) => libc::EEXIST,
         VolumeError::InUse(_) => libc::EBUSY,
         VolumeError::Media(_) => libc::EIO,

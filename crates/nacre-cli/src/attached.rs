@@ -5,7 +5,7 @@ use crate::size;
 use nacre_fs::Fs;
 use nacre_runtime::Folder;
 use nacre_store::{AttachOptions, Store, WriteMode, runtime};
-use nacre_volume::{Access, LegState, MediaError, Policy, Volume, VolumeError};
+use nacre_volume::{Access, CopyInfo, LegState, MediaError, Policy, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,9 +79,9 @@ impl Attached {
     /// read-only.
     pub fn open_to_read(path: &Path, mode: Option<WriteMode>) -> Result<Attached> {
         match Attached::open(path, Access::ReadWrite, mode) {
-            Err(Failure::Volume(VolumeError::Media(MediaError::PermissionDenied(_)))) => {
-                Attached::open(path, Access::ReadOnly, mode)
-            }
+            Err(Failure::Volume(VolumeError::Media(
+                MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_),
+            ))) => Attached::open(path, Access::ReadOnly, mode),
             other => other,
         }
     }
@@ -116,14 +116,20 @@ fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
     }
     for copy in volume.copies()? {
         if copy.state != LegState::Current {
-            let (state, path) = (copy.state.name(), copy.path.display());
-            eprintln!(
-                "nacre: {path}: is {state}; see nacre device list {}",
-                pool.display()
-            );
+            eprintln!("nacre: {}", lost_copy(pool, &copy));
         }
     }
     Ok(())
+}
+
+fn lost_copy(pool: &Path, copy: &CopyInfo) -> String {
+    let (path, state, pool) = (copy.path.display(), copy.state.name(), pool.display());
+    // It is not used before, though it may be there again.
+    let help = match copy.state {
+        LegState::Missing => format!("once it is back: nacre device rebuild {pool}"),
+        _ => format!("see nacre device list {pool}"),
+    };
+    format!("{path}: is {state}; {help}")
 }
 
 /// Removes the run-time files of pools and processes that are gone, as far as they are ours and

@@ -26,6 +26,7 @@ const STALE: u8 = 0xEE;
 /// Log salt and seed of names of all pools here.
 pub const SEED: u64 = 0x5eed;
 const EXCHANGE: u32 = 2;
+const WHITEOUT: u32 = 4;
 const NOREPLACE: u32 = 1;
 const LONG: &str = "w/long-name-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
@@ -92,6 +93,9 @@ pub const ACTIONS: &[Action] = &[
     Action::Rename("d/s", "x", EXCHANGE),
     Action::Rename("x", "n", NOREPLACE),
     Action::Rename("x", LONG, 0),
+    Action::Rename("a", "n", WHITEOUT),
+    Action::Rename("b", "d/f", WHITEOUT),
+    Action::Rename("d/s", "g/n", WHITEOUT),
     Action::Write("a", 0, 100),
     Action::Write("a", 4090, 12),
     Action::Write("a", 0, 4096),

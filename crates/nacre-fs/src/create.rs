@@ -17,6 +17,8 @@ use nacre_types::{FileOffset, ObjectId, Timestamp};
 pub(crate) const LINK_MAX: u32 = 1 << 31;
 /// Longest symbolic link target in bytes.
 const TARGET_MAX: usize = 4095;
+/// Number of a whiteout, a character device that leads nowhere: anybody may make it.
+pub(crate) const WHITEOUT_DEVICE: u64 = 0;
 
 /// The permission bits that a new inode is to have, and those of the caller's umask: it counts
 /// where the directory has no default access control list.
@@ -112,6 +114,7 @@ impl Fs {
         let mode = mode.into();
         let file_type = FileType::from_mode(mode.bits).unwrap_or(FileType::Regular);
         let rdev = match file_type {
+            FileType::CharDevice if rdev == WHITEOUT_DEVICE => rdev,
             FileType::CharDevice | FileType::BlockDevice if !cred.has(Caps::MKNOD) => {
                 return Err(FsError::NotPermitted);
             }
@@ -297,6 +300,29 @@ impl Fs {
         }
         touch_directory(&mut tx, dir, now)?;
         self.commit_new(tx, object, new.pinned)
+    }
+
+    /// Enters a whiteout at a vacant name of a locked directory that the caller may change.
+    pub(crate) fn enter_whiteout(
+        &self,
+        tx: &mut Tx<'_>,
+        cred: &Cred,
+        (dir, parent): (InodeRef, &Attrs),
+        key: &EntryKey,
+    ) -> Result<()> {
+        let new = NewInode {
+            rdev: WHITEOUT_DEVICE,
+            ..NewInode::plain(FileType::CharDevice, 0)
+        };
+        let inherited = self.inherited_from(dir, parent, &new)?;
+        let now = self.store.now();
+        let mut onode = new_object(cred, dir, parent, &new, inherited.as_ref(), now);
+        onode.nlink = 1;
+        let object = tx.create(&onode)?;
+        if let Some(inherited) = &inherited {
+            inherited.give(tx, object)?;
+        }
+        insert_entry(tx, dir, key, object, onode.mode)
     }
 
     /// What a new inode has of the directory's default access control list, and whether its

@@ -23,6 +23,19 @@ bitflags! {
         const NOREPLACE = 1;
         /// Swap the two names.
         const EXCHANGE = 2;
+        /// Leave a whiteout at the old name: overlay file systems take it for a name that is gone.
+        const WHITEOUT = 4;
+    }
+}
+
+impl RenameFlags {
+    /// The flags of a call. Returns `None` if there are unknown ones, or some that exclude others.
+    pub fn of_call(bits: u32) -> Option<RenameFlags> {
+        RenameFlags::from_bits(bits).filter(|flags| flags.agree())
+    }
+
+    fn agree(self) -> bool {
+        !self.contains(RenameFlags::EXCHANGE) || self == RenameFlags::EXCHANGE
     }
 }
 
@@ -101,7 +114,7 @@ impl Fs {
         to: NamePlace<'_>,
         flags: RenameFlags,
     ) -> Result<()> {
-        if flags == RenameFlags::all() {
+        if !flags.agree() {
             return Err(FsError::Invalid);
         }
         if is_dot_or_dot_dot(from.name) {
@@ -265,7 +278,7 @@ impl Fs {
             let guard = guards.iter().find(|guard| guard.id() == node.object())?;
             Some(guard.begin_change())
         });
-        self.commit_rename(from, to, &locked, flags)?;
+        self.commit_rename(cred, from, to, &locked, flags)?;
         self.remember(to.dir, to.name, locked.to_attrs, source)
     }
 
@@ -356,6 +369,7 @@ impl Fs {
 
     fn commit_rename(
         &self,
+        cred: &Cred,
         from: &End<'_>,
         to: &End<'_>,
         locked: &Locked<'_>,
@@ -374,6 +388,9 @@ impl Fs {
                 put_entry(&mut tx, from, *node, attrs, now)?;
             }
             _ => take_entry(&mut tx, from.dir, from.key, locked.source.object())?,
+        }
+        if flags.contains(RenameFlags::WHITEOUT) {
+            self.enter_whiteout(&mut tx, cred, (from.dir, locked.from_attrs), from.key)?;
         }
         if let (Some((node, attrs)), false) = (&locked.target, exchange) {
             self.drop_link(&mut tx, node.object(), attrs, now)?;

@@ -319,7 +319,7 @@ impl Pool {
         (new_dir, new_name): (u64, &[u8]),
         flags: u32,
     ) -> Answer<()> {
-        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let flags = RenameFlags::of_call(flags).ok_or(Errno::INVAL)?;
         let (from, to) = (self.node(dir)?, self.node(new_dir)?);
         let cred = cred(caller);
         Ok(self.fs.rename(&cred, from, name, to, new_name, flags)?)

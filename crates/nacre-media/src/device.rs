@@ -529,7 +529,8 @@ pub(crate) fn refused(path: &Path, action: &'static str, errno: Errno) -> MediaE
         Errno::NOENT | Errno::NOTDIR => MediaError::NotFound(path),
         Errno::EXIST => MediaError::Exists(path),
         Errno::ISDIR => MediaError::IsDirectory(path),
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => MediaError::PermissionDenied(path),
+        Errno::ACCESS | Errno::PERM => MediaError::PermissionDenied(path),
+        Errno::ROFS => MediaError::MountedReadOnly(path),
         Errno::NXIO | Errno::NODEV => MediaError::UnsupportedType(path),
         errno => MediaError::System {
             path,

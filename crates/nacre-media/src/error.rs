@@ -58,6 +58,9 @@ pub enum MediaError {
     /// Access is refused.
     #[error("{}: permission denied; a pool's users need read and write permission on each of its devices", .0.display())]
     PermissionDenied(PathBuf),
+    /// It could be written by its mode, but not where it is seen.
+    #[error("{}: its file system is mounted read-only here (a sandbox may do so); a pool's users write to each of its devices", .0.display())]
+    MountedReadOnly(PathBuf),
     /// The path is neither a regular file nor a device that a pool can be on.
     #[error("{}: not a regular file, block device or device-DAX device (/dev/daxX.Y)", .0.display())]
     UnsupportedType(PathBuf),

@@ -68,6 +68,7 @@ away() {
     contains "warning" missing "$(cat "$SCRATCH/log")"
     mv "$SCRATCH/elsewhere" "$b"
     gives "is not trusted" "current missing" states "$a"
+    contains "what to do" "device rebuild $a" "$(nacre run -q --pool "$a" -- true 2>&1)"
     nacre device rebuild "$a" >"$SCRATCH/log" 2>&1 || fail "$(cat "$SCRATCH/log")"
     gives "states" "current current" states "$a"
     equal "$a" "$b"

@@ -42,6 +42,32 @@ two_mounts() {
     "$NACRE" umount "$SCRATCH/mounted"
 }
 
+# What containers are made of: a folder of a mount is what an overlay file system writes to.
+overlay() {
+    note "an overlay on a mount"
+    "$NACRE" mount "$POOL" "$SCRATCH/mounted"
+    (cd "$SCRATCH/mounted" && mkdir -p overlay/{lower/{gone,kept},upper,work,merged} && echo below >overlay/lower/file)
+    unshare --mount "$BASH" "${BASH_SOURCE[0]}" on_overlay "$SCRATCH/mounted/overlay" >"$SCRATCH/seen" ||
+        fail "status $? on the overlay: $(cat "$SCRATCH/seen")"
+    same "what is seen" $'kept\nmoved\nnew\nbelow\nand above' "$(cat "$SCRATCH/seen")"
+    same "what is left of moved and removed names" $'character special file 0 0\ncharacter special file 0 0' \
+        "$(stat -c '%F %t %T' "$SCRATCH"/mounted/overlay/upper/{file,gone})"
+    rm -r "$SCRATCH/mounted/overlay"
+    "$NACRE" umount "$SCRATCH/mounted"
+}
+
+on_overlay() {
+    cd "$1"
+    mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged
+    cd merged
+    echo new >new
+    mv file moved
+    echo "and above" >>moved
+    rmdir gone
+    ls
+    cat moved
+}
+
 main() {
     if [[ -n ${BASELINE:-} || ! -w /dev/fuse ]]; then
         note "nothing can be mounted: left out"
@@ -61,7 +87,12 @@ main() {
     "$NACRE" umount "$SCRATCH/mounted"
     same "after the last one" "$before" "$(left)"
     two_mounts
+    if unshare --mount true 2>/dev/null && grep -q '\<overlay$' /proc/filesystems; then
+        overlay
+    else
+        note "no overlay can be mounted: left out"
+    fi
     check_pool
 }
 
-main
+"${@:-main}"

@@ -116,6 +116,8 @@ part_root() {
     echo inside >root/there
     gives "a program below another root" inside sh -c 'chroot root /bin/cat there 2>&1'
     chroot "$AT/root" /bin/busybox sh -c 'echo and more >>there'
+    gives "what names the mount point from outside" inside \
+        env HOME="$AT/home" chroot root /bin/busybox sh -c 'read -r said <there; echo "$said"' "$AT"
     gives "what it wrote" $'inside\nand more' cat root/there
     refuses "a file" "Not a directory" chroot root/there /bin/cat
     gives "where one still is" here sh -c 'chroot root/bin/none /bin/cat 2>/dev/null; ls -d root >/dev/null && echo here'

@@ -5,9 +5,19 @@ as_nobody() {
     setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_CACHE_HOME="$SCRATCH/cache" "$@"
 }
 
+below_read_only() {
+    unshare --mount "$BASH" -c 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"' "$(dirname "$POOL")" "$@"
+}
+
 # Sessions of readers. (Their user may have plans in shared memory, too.)
 readers_sessions() {
     ls -d /dev/shm/nacre-65534*/readers-of-* 2>/dev/null || true
+}
+
+mounted_read_only() {
+    note "its file system is mounted read-only, as in sandboxes"
+    refuses "a run that may write" "mounted read-only here" below_read_only "$NACRE" run -q --pool "$POOL" --mount "$MOUNT" -- true
+    gives "ls there" $'cat\nfile\nfolder' below_read_only "$NACRE" ls "$POOL:/"
 }
 
 main() {
@@ -31,6 +41,8 @@ main() {
     gives "cat" text as_nobody "$NACRE" cat "$POOL:/file"
     as_nobody "$NACRE" check "$POOL" >/dev/null
     [[ $(readers_sessions) == "$before" ]] || fail "the readers' session is left"
+
+    ! unshare --mount true 2>/dev/null || mounted_read_only
 
     note "others change it"
     inside bash -c "echo >$SCRATCH/ready; while [[ ! -e $SCRATCH/stop ]]; do sleep 0.1; done" &

@@ -42,7 +42,7 @@ with_plain_files() {
     nacre snapshot restore "$SCRATCH/p:/golden" monday >/dev/null
     nacre snapshot delete "$SCRATCH/p:/golden" monday
     refuses "twice" "no such file" nacre snapshot delete "$SCRATCH/p:/golden" monday
-    gives "list again" "no snapshots" nacre snapshot list "$SCRATCH/p:/golden"
+    gives "list again" "no snapshots of this folder" nacre snapshot list "$SCRATCH/p:/golden"
     rm -r "$SCRATCH/back"
     nacre rm -r "$SCRATCH/p:/golden/.snapshots"
     nacre cp -rp "$SCRATCH/p:/golden" "$SCRATCH/back"

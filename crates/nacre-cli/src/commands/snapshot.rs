@@ -163,7 +163,7 @@ fn table(found: &[Snapshot]) -> String {
         )
     });
     match found {
-        [] => "no snapshots\n".into(),
+        [] => "no snapshots of this folder\n".into(),
         _ => lines.collect(),
     }
 }

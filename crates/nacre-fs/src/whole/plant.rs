@@ -3,6 +3,7 @@
 use crate::Fs;
 use crate::FsError;
 use crate::acl::AclKind;
+use crate::create::WHITEOUT_DEVICE;
 use crate::error::Result;
 use crate::inode::{FileType, file_type, is_directory};
 use crate::live::LiveEntry;
@@ -101,6 +102,7 @@ impl<'p, 'f> Planting<'p, 'f> {
         let want = match file_type(member.id, &member.attrs)? {
             FileType::Directory => Access::READ | Access::EXEC,
             FileType::Regular => Access::READ,
+            FileType::CharDevice if member.attrs.rdev == WHITEOUT_DEVICE => return Ok(()),
             FileType::CharDevice | FileType::BlockDevice if !self.cred.has(Caps::MKNOD) => {
                 return Err(FsError::NotPermitted);
             }

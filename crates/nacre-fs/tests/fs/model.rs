@@ -33,7 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
         (place(), place(), prop_oneof![Just(0), any::<u8>()]).prop_map(|(a, b, f)| Op::Rename(
             a,
             b,
-            f % 4
+            f % 8
         )),
     ]
 }
@@ -185,7 +185,7 @@ impl Model {
 
     fn rename(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), flags: RenameFlags) -> Outcome {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if flags == RenameFlags::all() {
+        if exchange && flags != RenameFlags::EXCHANGE {
             return Err(FsError::Invalid);
         }
         let source = self.get(from.0, from.1).ok_or(FsError::NotFound)?;
@@ -219,6 +219,9 @@ impl Model {
             }
         }
         self.move_name(from, to, source, target, exchange);
+        if flags.contains(RenameFlags::WHITEOUT) {
+            return self.add(from.0, from.1, false);
+        }
         Ok(())
     }
 

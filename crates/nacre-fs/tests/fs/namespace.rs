@@ -1,4 +1,4 @@
-use crate::pools::{assert_sound, dir, file, fs, names, read, root, write};
+use crate::pools::{assert_sound, dir, file, fs, names, read, root, user, write};
 use nacre_fs::{FileType, Fs, FsError, InodeRef, RenameFlags};
 
 fn rename(fs: &Fs, from: InodeRef, a: &str, to: InodeRef, b: &str) -> Result<(), FsError> {
@@ -292,12 +292,43 @@ fn rename_flags() {
         Err(FsError::NotFound)
     );
     assert_eq!(with(RenameFlags::all(), b"f", b"d"), Err(FsError::Invalid));
+    let contrary = RenameFlags::EXCHANGE | RenameFlags::WHITEOUT;
+    assert_eq!(with(contrary, b"f", b"d"), Err(FsError::Invalid));
     with(RenameFlags::EXCHANGE, b"f", b"d").expect("exchange");
     assert_eq!((find(&fs, a, "f"), find(&fs, b, "d")), (Ok(d), Ok(f)));
     assert_eq!(find(&fs, d, ".."), Ok(a));
     assert_eq!((nlink(&fs, a), nlink(&fs, b)), (3, 2));
     with(RenameFlags::NOREPLACE, b"f", b"moved").expect("free name");
     assert_eq!(find(&fs, d, ".."), Ok(b));
+    assert_sound(&fs);
+}
+
+#[test]
+fn a_rename_leaves_a_whiteout() {
+    let fs = fs();
+    let a = dir(&fs, fs.root(), "a");
+    fs.chmod(&root(), a, 0o777).expect("chmod");
+    let (f, d) = (file(&fs, a, "f"), dir(&fs, a, "d"));
+    let left = |name: &str| {
+        let found = fs.lookup(&root(), a, name.as_bytes()).expect("lookup");
+        let stat = fs.getattr(found.node).expect("getattr");
+        (stat.mode, stat.rdev, stat.nlink, stat.uid)
+    };
+    let whiteout = RenameFlags::WHITEOUT;
+    let rename = |uid, x: &[u8], y: &[u8], flags| {
+        let cred = if uid == 0 { root() } else { user(uid) };
+        fs.rename(&cred, a, x, a, y, flags)
+    };
+    rename(5, b"f", b"g", whiteout).expect("a file");
+    rename(0, b"d", b"e", whiteout).expect("a folder");
+    assert_eq!((find(&fs, a, "g"), find(&fs, a, "e")), (Ok(f), Ok(d)));
+    let made_by = |uid| (0o020000, 0, 1, uid);
+    assert_eq!((left("f"), left("d")), (made_by(5), made_by(0)));
+    let kept = RenameFlags::NOREPLACE | whiteout;
+    assert_eq!(rename(0, b"g", b"f", kept), Err(FsError::Exists));
+    rename(0, b"g", b"f", whiteout).expect("over a whiteout");
+    assert_eq!((find(&fs, a, "f"), nlink(&fs, a)), (Ok(f), 3));
+    fs.unlink(&root(), a, b"g").expect("unlink");
     assert_sound(&fs);
 }
 

@@ -87,6 +87,13 @@ fn single_capabilities() {
         fs.mknod(&user(5), fs.root(), b"n", 0o020666, 0x103),
         Err(FsError::NotPermitted)
     );
+    let open = open_dir(&fs, "open", 0o777);
+    fs.mknod(&user(5), open, b"whiteout", 0o020000, 0)
+        .expect("a whiteout");
+    assert_eq!(
+        fs.mknod(&user(5), open, b"block", 0o060000, 0),
+        Err(FsError::NotPermitted)
+    );
 }
 
 #[test]

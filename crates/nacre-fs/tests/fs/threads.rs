@@ -54,7 +54,7 @@ impl Actor<'_> {
             7 => self.fs.readdir(dir, 0, &mut |_| true),
             8 => self.fs.path_of(dir.ino).map(|_| ()),
             _ => {
-                let flags = RenameFlags::from_bits_truncate(self.number(3));
+                let flags = RenameFlags::from_bits_truncate(self.number(6));
                 self.fs
                     .rename(&self.cred, dir, &name, other, &other_name, flags)
             }

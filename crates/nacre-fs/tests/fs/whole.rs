@@ -191,6 +191,10 @@ fn who_may_not_give_files_away_owns_what_they_clone_and_reads_all_of_it() {
         .expect("clone");
     let stat = fs.getattr(find(&fs, "home/mine/data")).expect("stat");
     assert_eq!((stat.uid, stat.gid, stat.mode & 0o7777), (7, 7, 0o755));
+    fs.mknod(&root(), top, b"whiteout", 0o020_000, 0)
+        .expect("mknod");
+    fs.clone_tree(&user(7), folder(top), home, b"with a whiteout")
+        .expect("clone");
     file_by(&fs, &root(), top, "secret", 0o600).expect("create");
     let refused = fs.clone_tree(&user(7), folder(top), home, b"again");
     assert_eq!(refused, Err(FsError::PermissionDenied));

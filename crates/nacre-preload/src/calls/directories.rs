@@ -51,13 +51,16 @@ fn fchdir(c: &mut Call<'_>) -> Verdict {
 fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
     c.vfs().open_all();
-    let result = match c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path)) {
-        Err(Stop::Errno(libc::EOPNOTSUPP)) => chroot_by_kernel(c)?,
-        result => result?,
+    let changed = c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path));
+    let in_a_pool = matches!(changed, Err(Stop::Errno(libc::EOPNOTSUPP)));
+    let result = if in_a_pool {
+        chroot_by_kernel(c)?
+    } else {
+        changed?
     };
     if result == 0 {
         c.vfs().host_chdir_done();
-        environment::root_changed();
+        environment::root_changed(in_a_pool);
     }
     Ok(result)
 }

@@ -79,13 +79,17 @@ fn bits_count(file: BorrowedFd<'_>) -> bool {
 
 /// What a program that cannot be served would miss, if it names a mount point at which it does not
 /// find the pool by the kernel, and nobody allowed that. The vectors are the program's; the first
-/// argument is its own name.
+/// argument is its own name. Below a root in a pool it finds no files of the host that it could
+/// take for the pool's.
 pub fn refused(
     c: &Call<'_>,
     why: &Unserved,
     arguments: &[usize],
     environment: &[usize],
 ) -> Option<Named> {
+    if environment::root_is_in_a_pool() {
+        return None;
+    }
     let policy = environment::get().setting(reach::VARIABLE);
     let environment: Vec<Vec<u8>> = environment.iter().filter_map(|&at| string(at)).collect();
     let arguments: Vec<Vec<u8>> = arguments.iter().filter_map(|&at| string(at)).collect();

@@ -47,9 +47,18 @@ static KEPT: OnceLock<Environment> = OnceLock::new();
 /// Whether paths start elsewhere than at the start of the program.
 static ROOT_CHANGED: AtomicBool = AtomicBool::new(false);
 
+/// Whether paths start in a folder of a pool, which the kernel shows.
+static ROOT_IN_A_POOL: AtomicBool = AtomicBool::new(false);
+
 /// Paths start elsewhere from now on.
-pub fn root_changed() {
+pub fn root_changed(in_a_pool: bool) {
     ROOT_CHANGED.store(true, Ordering::Relaxed);
+    ROOT_IN_A_POOL.store(in_a_pool, Ordering::Relaxed);
+}
+
+/// Whether programs that are executed find nothing but what a pool holds.
+pub fn root_is_in_a_pool() -> bool {
+    ROOT_IN_A_POOL.load(Ordering::Relaxed)
 }
 
 /// The settings of this process.

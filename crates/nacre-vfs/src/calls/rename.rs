@@ -218,9 +218,5 @@ fn lookup_to(flags: u32) -> Lookup {
 }
 
 fn rename_flags(flags: u32) -> Result<RenameFlags, VfsError> {
-    let known = RenameFlags::from_bits(flags as _).ok_or(ErrorKind::Invalid)?;
-    if known.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
-        return Err(ErrorKind::Invalid.into());
-    }
-    Ok(known)
+    Ok(RenameFlags::of_call(flags).ok_or(ErrorKind::Invalid)?)
 }

@@ -62,12 +62,22 @@ fn rename_in_one_pool() {
         Err(ErrorKind::Invalid)
     );
     assert_eq!(
-        rename2(&harness, "/nacre/b", "/nacre/z", WHITEOUT),
+        rename2(&harness, "/nacre/b", "/nacre/z", WHITEOUT | EXCHANGE),
+        Err(ErrorKind::Invalid)
+    );
+    assert_eq!(
+        rename2(&harness, "/nacre/b", "/nacre/z", 8),
         Err(ErrorKind::Invalid)
     );
     assert_eq!(
         rename2(&harness, "/nacre/b", "/nacre/z", EXCHANGE),
         Err(ErrorKind::NotFound)
+    );
+    assert_eq!(rename2(&harness, "/nacre/b", "/nacre/z", WHITEOUT), Ok(0));
+    assert_eq!(harness.contents("/nacre/z").as_deref(), Ok("B"));
+    assert_eq!(
+        rename2(&harness, "/nacre/z", "/nacre/b", NOREPLACE),
+        Err(ErrorKind::Exists)
     );
 }
 
