@@ -154,8 +154,8 @@ impl Volume {
         parts.try_for_each(|(media, at, part)| media.read_user(at, to.slice(part)))
     }
 
-    /// As [`Volume::read_user`], of bytes that are in no [`CheckedSlice`]: of a pool with copies, or
-    /// behind an image. `None`: they do not lie on one device, not all are there, or it failed.
+    /// As [`Volume::read_user`], of bytes that are in no [`CheckedSlice`]: of a pool with copies,
+    /// or behind an image. `None`: they do not lie on one device, not all are there, or it failed.
     #[inline(never)]
     pub fn read_unsliced(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
         let (segment, at, room) = self.find(at);
