@@ -3,15 +3,16 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use nacre_types::{UNIT_SIZE, site};
+use nacre_types::{DeviceOffset, UNIT_SIZE, site};
 
-use super::Mirror;
 use super::layout::REGION;
 use super::shared::{Count, regions};
 use super::states::{LegState, States};
+use super::{Leg, Mirror};
 use crate::device::Device;
 use crate::error::{MediaError, MediaFailed};
 use crate::image::Words;
+use crate::map;
 
 /// How far a rebuild has got, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -208,6 +209,7 @@ impl Mirror {
         };
         for region in lacking {
             let range = self.bytes_of(region);
+            leg.expect_all(range.clone());
             if site::step() {
                 self.level_locked(range.start, range.end)?;
             }
@@ -241,5 +243,13 @@ impl Mirror {
         drop(_changing);
         self.settle_labels()?;
         Ok(self.states().of(slot) == Some(LegState::Current))
+    }
+}
+
+impl Leg {
+    /// A range is stored to next, all of it.
+    fn expect_all(&self, range: Range<u64>) {
+        let windows = range.step_by(map::WINDOW as usize);
+        windows.for_each(|at| self.data.expect_stores(DeviceOffset(at)));
     }
 }
