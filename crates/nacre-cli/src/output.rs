@@ -70,6 +70,15 @@ pub fn harmless_name(name: &[u8]) -> String {
     harmless(&String::from_utf8_lossy(name))
 }
 
+/// A word of a command line, to be copied to a shell.
+pub fn in_shell(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// A bar for long work, on standard error and only on a terminal.
 pub fn bar(total: u64, what: &str, bytes: bool) -> ProgressBar {
     let counts = if bytes {
@@ -106,13 +115,25 @@ pub fn numbered(path: &Path, number: usize) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::{harmless_name, numbered};
+    use super::{harmless_name, in_shell, numbered};
     use std::path::{Path, PathBuf};
 
     #[test]
     fn names_say_nothing_to_a_terminal() {
         let shown = harmless_name("a\x1b[2J\u{9b}m\n größe\x7f".as_bytes());
         assert_eq!(shown, "a?[2J?m? größe?");
+    }
+
+    #[test]
+    fn words_come_out_of_a_shell_as_they_were() {
+        for word in ["/srv/a.pool", "", "a b", "it's", "$HOME", "~/x", "-größe"] {
+            let line = format!("printf %s {}", in_shell(word));
+            let said = std::process::Command::new("sh")
+                .args(["-c", &line])
+                .output();
+            assert_eq!(String::from_utf8_lossy(&said.expect("sh").stdout), word);
+        }
+        assert_eq!(in_shell("/srv/a.pool"), "/srv/a.pool");
     }
 
     #[test]

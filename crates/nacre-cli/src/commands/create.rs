@@ -69,7 +69,7 @@ pub struct Arguments {
     mode: Option<Mode>,
     /// How much memory a cached pool may use for what is on its device, for example 4G; at least 1M
     /// [default: half of what /dev/shm has]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     cache: Option<u64>,
     /// In which sizes to write and read: none, optane[:MODULES], or auto, by what the system tells
     /// of the devices; `nacre calibrate` measures what suits
@@ -310,10 +310,20 @@ fn takes_size(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
+/// A cache that holds less than this would hold more nevertheless.
+fn cache_size(text: &str) -> std::result::Result<u64, String> {
+    const LEAST: u64 = 1 << 20;
+    match size::parse(text)? {
+        bytes if bytes < LEAST => Err(format!("{text} is too little: 1M at least")),
+        bytes => Ok(bytes),
+    }
+}
+
 fn describe(made: &Made, survives: Survives) -> String {
     let first = made.devices[0].display();
+    let named = output::in_shell(&first.to_string());
     format!(
-        "{first}: new pool {}, {}, mode {}\n{}\nUse it: nacre run --pool {first} -- bash\n",
+        "{first}: new pool {}, {}, mode {}\n{}\nUse it: nacre run --pool {named} -- bash\n",
         made.uuid,
         size::human(made.bytes),
         made.mode,
