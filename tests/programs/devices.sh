@@ -9,7 +9,10 @@ uuid_of() {
 }
 
 # lose_memory UUID: what a power cut takes; the devices stay, and nothing of what memory held
-lose_memory() { rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*; }
+lose_memory() {
+    [[ -n $1 ]] || fail "nothing is known of the pool whose memory is to go"
+    rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*
+}
 
 states() { nacre device list --json "$1" | sed -n 's/.*"state": "\(.*\)",/\1/p' | xargs; }
 
