@@ -45,7 +45,7 @@ impl Fs {
     }
 
     /// As [`Fs::try_read_fast`] for a caller that may be interrupted and never come back: nothing
-    /// changes but the buffer. None, too, when the access time may have to.
+    /// is held. None, too, when the access time may have to change.
     #[inline(always)]
     pub fn try_read_only_fast(
         &self,

@@ -60,7 +60,7 @@ impl Fs {
         offset: FileOffset,
         from: UserBytes<'_>,
     ) -> Option<Result<usize>> {
-        if self.write_mode == WriteMode::Atomic {
+        if self.write_mode != WriteMode::Direct {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
@@ -78,7 +78,7 @@ impl Fs {
         end: FileOffset,
         from: UserBytes<'_>,
     ) -> Option<Result<usize>> {
-        if self.write_mode == WriteMode::Atomic {
+        if self.write_mode != WriteMode::Direct {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);

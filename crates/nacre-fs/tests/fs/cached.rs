@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nacre_fs::{Fs, InodeRef};
 use nacre_store::Store;
 use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles};
-use nacre_types::{DeviceOffset, StoreKind};
-use nacre_volume::{Access, CacheInfo, Caching, DeviceKind, FlushMethod, Observer, Volume};
+use nacre_types::{DeviceOffset, FileOffset, StoreKind};
+use nacre_volume::{
+    Access, CacheInfo, Caching, DeviceKind, FlushMethod, Observer, UserBytes, UserBytesMut, Volume,
+};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
@@ -322,6 +324,41 @@ fn what_is_advised_comes_to_memory_or_goes() {
     assert_eq!(info(&fs).missed_bytes, gone.missed_bytes);
     assert!(read(&fs, node, 0, 8192) == bytes[..8192]);
     assert!(info(&fs).missed_bytes > gone.missed_bytes);
+    fs.into_store().close().expect("close");
+}
+
+#[test]
+fn what_is_in_memory_takes_the_fast_path() {
+    let disk = Disk::new(64 << 20);
+    let fs = disk.open();
+    let node = file(&fs, fs.root(), "f");
+    let mut model = pattern(0, 64 << 10, 5);
+    write(&fs, node, 0, &model);
+    // Remembered from now on.
+    read(&fs, node, 0, model.len());
+    let new = pattern(0, 5000, 6);
+    let bytes = || UserBytes::from(&new[..]);
+    let written = fs.try_overwrite_fast(node, FileOffset(300), bytes());
+    assert_eq!(written, Some(Ok(new.len())));
+    model[300..300 + new.len()].copy_from_slice(&new);
+    let appended = fs.try_append_fast(node, FileOffset(model.len() as u64), bytes());
+    assert_eq!(appended, Some(Ok(new.len())));
+    model.extend_from_slice(&new);
+    let read_fast = || {
+        let mut found = vec![0; 20_000];
+        let mut to = UserBytesMut::from(&mut found[..]);
+        let len = fs.try_read_fast(node, FileOffset(1), &mut to)?;
+        Some(found[..len].to_vec())
+    };
+    assert!(read_fast().as_deref() == Some(&model[1..20_001]));
+    // What is not there is for the long way, which brings it.
+    fs.commit().expect("commit");
+    volume_of(&fs).checkpoint().expect("checkpoint");
+    while volume_of(&fs).drop_memory() > 0 {}
+    assert!(read_fast().is_none());
+    assert!(read(&fs, node, 0, model.len()) == model);
+    assert!(read_fast().as_deref() == Some(&model[1..20_001]));
+    assert_sound(&fs);
     fs.into_store().close().expect("close");
 }
 

@@ -91,7 +91,7 @@ impl Store {
 
     /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once;
     /// `check` sees mode and generation first. Returns `None` if the fast path does not apply; use
-    /// [`Store::read_checked`]. It holds and changes nothing; `to` may hold anything after `None`.
+    /// [`Store::read_checked`]. It holds nothing; `to` may hold anything after `None`.
     #[inline(always)]
     pub fn try_read_fast(
         &self,
