@@ -221,7 +221,7 @@ impl Media {
         fresh: bool,
     ) -> Result<(), CopyError> {
         if let Some(mirror) = self.mirror_to_store(at, len as u64) {
-            return mirror.put((at, kind), from, len, fresh);
+            return mirror.put((at, kind), from, len);
         }
         let image = self.imaged(at, len as u64, Access::ReadWrite);
         let mut done = 0;

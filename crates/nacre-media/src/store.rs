@@ -95,18 +95,9 @@ impl Media {
         bytes: UserBytes<'_>,
         kind: StoreKind,
     ) -> Result<Unfenced, CopyError> {
-        let stream = bytes.len() >= self.stream_min_of(true);
+        let stream = bytes.len() >= self.stream_min.min(map::STREAM_MIN_FRESH);
         self.put::<true>(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
         Ok(Unfenced::nothing())
-    }
-
-    /// From how many bytes on stores go past the cache. `fresh`: it does not hold the lines.
-    #[inline(always)]
-    pub(crate) fn stream_min_of(&self, fresh: bool) -> usize {
-        match fresh {
-            true => self.stream_min.min(map::STREAM_MIN_FRESH),
-            false => self.stream_min,
-        }
     }
 
     /// Asks for the lines of `len` bytes from `first` on, unless they will go past the cache.

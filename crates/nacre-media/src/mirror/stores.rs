@@ -154,16 +154,14 @@ impl Mirror {
     }
 
     /// Stores bytes that may be the program's; an error may leave a part stored, on all legs.
-    /// `fresh`: nobody has been there lately.
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn put(
         &self,
         (at, kind): (DeviceOffset, StoreKind),
         from: *const u8,
         len: usize,
-        fresh: bool,
     ) -> Result<(), CopyError> {
-        let past_cache = len >= self.reader().stream_min_of(fresh);
+        let past_cache = len >= self.reader().stream_min;
         let mut done = 0;
         while done < len {
             let at = at.add(done as u64);

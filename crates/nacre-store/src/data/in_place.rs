@@ -153,7 +153,7 @@ impl Store {
         }
         // The memory's answer is waited for in the end, so it is asked first.
         let Some(slice) = self.volume().checked_slice(piece.at, from.len()) else {
-            return self.overwrite_unsliced((icore, id), &piece, offset, from);
+            return self.overwrite_unsliced((icore, id), mapping_epoch, offset, from);
         };
         slice.expect_store();
         let Some(guard) = self.try_lock_fast(icore, id) else {
@@ -163,24 +163,26 @@ impl Store {
         self.store_piece(icore, &piece, Some(slice), from)
     }
 
-    /// As [`Store::try_overwrite_fast`], of a pool with copies or behind an image, of a piece for
-    /// which `check` was content. What had better move to fresh units is for the long way (D75).
+    /// As [`Store::try_overwrite_fast`], of a pool with copies or behind an image, under a mapping
+    /// epoch for which `check` was content. What had better move to fresh units is for the long way
+    /// (D75). It finds the piece again, which then need not lie in memory for others.
     #[inline(never)]
     fn overwrite_unsliced(
         &self,
         (icore, id): (&ICore, ObjectId),
-        piece: &Piece<'_>,
+        mapping_epoch: u64,
         offset: FileOffset,
         from: UserBytes<'_>,
     ) -> Fast<usize> {
+        let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
         if from.len() as u64 >= UNIT_SIZE && self.volume().is_crowded() {
             return None;
         }
         let Some(guard) = self.try_lock_fast(icore, id) else {
-            return self.overwrite_beside_others((icore, id), piece.mapping_epoch, offset, from);
+            return self.overwrite_beside_others((icore, id), mapping_epoch, offset, from);
         };
         let _mark = guard.begin_store();
-        self.store_piece(icore, piece, None, from)
+        self.store_piece(icore, &piece, None, from)
     }
 
     /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they
