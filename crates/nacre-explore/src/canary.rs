@@ -72,13 +72,9 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
         (
             "copies",
             // A fence of one device stands in for a missing one of the other.
-            // Which operations come is a sample: not each shows each bug.
             BUGS.iter()
                 .filter(|bug| matches!(bug, Sabotage::Flushes(_)))
-                .all(|bug| {
-                    let mut samples = seed..seed.saturating_add(8);
-                    samples.any(|seed| copies_scene::run(*bug, seed, &mut 0).is_err())
-                }),
+                .all(|bug| copies_scene::run(*bug, seed, &mut 0).is_err()),
         ),
         (
             "objects",

@@ -22,7 +22,7 @@ use crate::ground::Ground;
 use crate::judge::Contract;
 use crate::sabotage::Sabotage;
 use crate::visible::{Visible, look};
-use crate::workload::ACTIONS;
+use crate::workload::{ACTIONS, EXCHANGE};
 use nacre_testkit::medium::{Depth, Medium};
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::{Event, Recorder, What};
@@ -38,6 +38,8 @@ const DEPTH: Depth = Depth {
 };
 /// A write of whole units, which is made on both devices at once.
 const LARGE: Action = Action::Write("a", 0, 20_000);
+/// Changes of several names, which the log makes one: whatever is sampled, one is there.
+const LOGGED: Action = Action::Rename("d/s", "x", EXCHANGE);
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
@@ -145,6 +147,7 @@ impl Player<'_> {
         self.changed_nothing();
         if matches!(story, Story::Whole | Story::Lost(_)) {
             self.does(&pool, LARGE)?;
+            self.does(&pool, LOGGED)?;
         }
         self.step(&pool)?;
         let mut whole_from = 0;
