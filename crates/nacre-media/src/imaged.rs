@@ -122,19 +122,17 @@ impl Media {
     }
 
     /// As [`Media::read_user`], of several devices that hold the same, or behind an image. `None`:
-    /// not all of it is there, or goes wrong.
-    pub fn read_unsliced(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Option<()> {
+    /// not all of it is there, or goes wrong. Unless `may_find_out` it holds nothing, and changes
+    /// nothing but `to` and what tells which units are in use; `None`, too, if it has to be found
+    /// out which device is right.
+    pub fn read_unsliced(
+        &self,
+        at: DeviceOffset,
+        to: UserBytesMut<'_>,
+        may_find_out: bool,
+    ) -> Option<()> {
         match self.mirror.as_deref() {
-            Some(mirror) => mirror.read_user(at, to).ok(),
-            None => self.read_present(at, to),
-        }
-    }
-
-    /// As [`Media::read_unsliced`], if nothing has to be found out first. It holds nothing, and
-    /// changes nothing but `to` and what tells which units are in use. `None`, too, if something
-    /// has.
-    pub fn try_read_unsliced(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Option<()> {
-        match self.mirror.as_deref() {
+            Some(mirror) if may_find_out => mirror.read_user(at, to).ok(),
             Some(mirror) => mirror.try_read_user(at, to),
             None => self.read_present(at, to),
         }

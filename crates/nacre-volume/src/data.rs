@@ -156,22 +156,18 @@ impl Volume {
 
     /// As [`Volume::read_user`], of bytes that are in no [`CheckedSlice`]: of a pool with copies,
     /// or behind an image. `None`: they do not lie on one device, not all are there, or it failed.
+    /// Unless `may_find_out` nothing is held, for a caller that may be interrupted and never come
+    /// back; `None`, too, if it has to be found out which copies are right.
     #[inline(never)]
-    pub fn read_unsliced(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
+    pub fn read_unsliced(
+        &self,
+        at: VolumeOffset,
+        to: UserBytesMut<'_>,
+        may_find_out: bool,
+    ) -> Option<()> {
         let (segment, at, room) = self.find(at);
         match to.len() as u64 <= room {
-            true => segment.media.read_unsliced(at, to),
-            false => None,
-        }
-    }
-
-    /// As [`Volume::read_unsliced`] for a caller that may be interrupted and never come back:
-    /// nothing is held. `None`, too, if it has to be found out which copies are right.
-    #[inline(never)]
-    pub fn try_read_unsliced(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> Option<()> {
-        let (segment, at, room) = self.find(at);
-        match to.len() as u64 <= room {
-            true => segment.media.try_read_unsliced(at, to),
+            true => segment.media.read_unsliced(at, to, may_find_out),
             false => None,
         }
     }

@@ -237,7 +237,7 @@ impl Image {
     /// Asks for what a reader in strides comes to next, behind or in front of these units.
     pub(super) fn ask_along(&self, stride: i64, units: &Range<u64>) {
         let len = (units.end - units.start) * UNIT_SIZE;
-        // A part for each.
+        // What is longer is of several regions.
         if self.mapped.is_some() || len > AHEAD_MAX {
             return;
         }

@@ -92,7 +92,7 @@ impl States {
 
     /// From this slot on none has had a leg.
     #[inline]
-    pub(crate) fn end(self) -> usize {
+    fn end(self) -> usize {
         let all = self.0 & !(u64::MAX << FIRST_AT);
         (u64::BITS - all.leading_zeros()).div_ceil(BITS as u32) as usize
     }

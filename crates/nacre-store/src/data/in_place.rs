@@ -112,10 +112,10 @@ impl Store {
         let part = to.slice(0..len as usize);
         match self.volume().checked_slice(piece.at, len as usize) {
             Some(slice) => slice.read_user(part).ok()?,
-            None if updates == CacheUpdates::None => {
-                self.volume().try_read_unsliced(piece.at, part)?;
+            None => {
+                let may_find_out = updates == CacheUpdates::Left;
+                self.volume().read_unsliced(piece.at, part, may_find_out)?;
             }
-            None => self.volume().read_unsliced(piece.at, part)?,
         }
         let head = FileHead {
             mode: piece.mode,
@@ -151,38 +151,15 @@ impl Store {
         if !check(piece.mode, piece.generation) {
             return None;
         }
-        // The memory's answer is waited for in the end, so it is asked first.
-        let Some(slice) = self.volume().checked_slice(piece.at, from.len()) else {
-            return self.overwrite_unsliced((icore, id), mapping_epoch, offset, from);
-        };
-        slice.expect_store();
-        let Some(guard) = self.try_lock_fast(icore, id) else {
-            return self.overwrite_beside_others((icore, id), mapping_epoch, offset, from);
-        };
-        let _mark = guard.begin_store();
-        self.store_piece(icore, &piece, Some(slice), from)
-    }
-
-    /// As [`Store::try_overwrite_fast`], of a pool with copies or behind an image, under a mapping
-    /// epoch for which `check` was content. What had better move to fresh units is for the long way
-    /// (D75). It finds the piece again, which then need not lie in memory for others.
-    #[inline(never)]
-    fn overwrite_unsliced(
-        &self,
-        (icore, id): (&ICore, ObjectId),
-        mapping_epoch: u64,
-        offset: FileOffset,
-        from: UserBytes<'_>,
-    ) -> Fast<usize> {
-        let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
-        if from.len() as u64 >= UNIT_SIZE && self.volume().is_crowded() {
-            return None;
+        if let Some(slice) = self.volume().checked_slice(piece.at, from.len()) {
+            // The memory's answer is waited for in the end, so it is asked first.
+            slice.expect_store();
+            if let Some(guard) = self.try_lock_fast(icore, id) {
+                let _mark = guard.begin_store();
+                return self.store_piece(icore, &piece, Some(slice), from);
+            }
         }
-        let Some(guard) = self.try_lock_fast(icore, id) else {
-            return self.overwrite_beside_others((icore, id), mapping_epoch, offset, from);
-        };
-        let _mark = guard.begin_store();
-        self.store_piece(icore, &piece, None, from)
+        self.overwrite_locked((icore, id), mapping_epoch, offset, from)
     }
 
     /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they
@@ -206,9 +183,10 @@ impl Store {
     }
 
     /// As [`Store::try_overwrite_fast`], under a mapping epoch for which `check` was content, when
-    /// somebody else has or had the lock.
+    /// somebody else has or had the lock, and of a pool with copies or behind an image. What had
+    /// better move to fresh units there is for the long way (D75).
     #[inline(never)]
-    fn overwrite_beside_others(
+    fn overwrite_locked(
         &self,
         (icore, id): (&ICore, ObjectId),
         mapping_epoch: u64,
@@ -217,6 +195,9 @@ impl Store {
     ) -> Fast<usize> {
         let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
         let slice = self.volume().checked_slice(piece.at, from.len());
+        if slice.is_none() && from.len() as u64 >= UNIT_SIZE && self.volume().is_crowded() {
+            return None;
+        }
         let part = offset.0 / PART;
         if (offset.0 + from.len() as u64 - 1) / PART == part
             && let Some(_part) = self.lock_part(icore, id, part).ok()?
