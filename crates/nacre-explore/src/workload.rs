@@ -25,6 +25,7 @@ const UNIT: u64 = 4096;
 const STALE: u8 = 0xEE;
 /// Log salt and seed of names of all pools here.
 pub const SEED: u64 = 0x5eed;
+/// Flag of [`Action::Rename`]: the two names change places.
 pub const EXCHANGE: u32 = 2;
 const WHITEOUT: u32 = 4;
 const NOREPLACE: u32 = 1;
