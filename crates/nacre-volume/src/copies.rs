@@ -15,7 +15,7 @@ use nacre_types::{Uuid, VolumeOffset};
 use crate::create::{DeviceSpec, Taken, table_entry};
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::labels::{Labels, find_copy, newest_of, write_as};
+use crate::labels::{Labels, find_copy, newest_of, write_as, write_to_legs};
 use crate::layout::DATA_START;
 use crate::member::{Member, Members, trust_of};
 use crate::presence::{Presence, enter, is_held};
@@ -199,18 +199,19 @@ impl Volume {
         let Some(mirror) = self.mirror() else {
             return Ok(());
         };
-        let ids: Vec<[u8; 16]> = self.copies()?.iter().map(|copy| copy.uuid.0).collect();
-        let made = mirror.create_shared(file, &ids);
+        let made = mirror.create_shared(file);
         made.map_err(|why| self.unusable(why))?;
         self.tell_missing(mirror)
     }
 
     /// Makes copies agree again after a crash: where they may differ, all get what the one holds
-    /// that is read.
+    /// that is read. Copies go that could not while others used the pool.
     pub fn recover_copies(&self) {
         let mirror = self.mirror();
         if let Some(mirror) = mirror.filter(|_| self.access() == Access::ReadWrite) {
             mirror.recover();
+            // One that stays is a copy as before.
+            let _gone = self.let_legs_go(mirror, true);
         }
     }
 
@@ -227,7 +228,7 @@ impl Volume {
     }
 
     /// Labels name what is missing before anything is stored.
-    fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
+    pub(crate) fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         match self.access() {
             Access::ReadWrite => mirror.settle().map_err(failed),
@@ -253,6 +254,8 @@ impl Volume {
         }
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         mirror.close().map_err(failed)?;
+        // One that stays is a copy as before.
+        let _gone = self.let_legs_go(mirror, true);
         Ok(true)
     }
 
@@ -278,7 +281,8 @@ impl Volume {
                 mirror.lose(slot, LegState::Failed);
             }
         }
-        self.tell_missing(mirror)
+        self.tell_missing(mirror)?;
+        self.forget_strangers(mirror)
     }
 
     /// Takes a device into a pool with copies.
@@ -289,12 +293,6 @@ impl Volume {
     ) -> Result<Uuid, VolumeError> {
         if let Some(legs) = self.legs() {
             return self.take_disk_in(legs, new, comes);
-        }
-        // Whoever comes later would take its place in the table for another one's slot.
-        if !matches!(comes, Comes::InPlaceOf(_)) {
-            return Err(self.refused(
-                "is memory, where only a copy that was lost is replaced: take it away first, when nobody uses the pool",
-            ));
         }
         let (mirror, table) = self.newest_table()?;
         let data = table.devices[0].data;
@@ -318,10 +316,7 @@ impl Volume {
             return Ok(false);
         };
         let state = table.devices[index].state.unwrap_or_default();
-        let folder = self.head.media.device().map(|device| device.real_path());
-        let folder = folder.as_deref().and_then(Path::parent);
-        let trust = trust_of(self.owner());
-        let found = find_copy(self.uuid(), &table.devices[index], folder, trust);
+        let found = self.copy_of(&table.devices[index]);
         let Some(member) = found.filter(|_| !state.is_stored_to()) else {
             return Ok(false);
         };
@@ -341,7 +336,38 @@ impl Volume {
         Ok(true)
     }
 
-    fn newest_table(&self) -> Result<(&Mirror, LabelInfo), VolumeError> {
+    /// The device of a copy that this process may not have, wherever it is now.
+    pub(crate) fn copy_of(&self, entry: &LabelDevice) -> Option<Member> {
+        let folder = self.head.media.device().map(|device| device.real_path());
+        let folder = folder.as_deref().and_then(Path::parent);
+        find_copy(self.uuid(), entry, folder, trust_of(self.owner()))
+    }
+
+    /// Gives the copies that are stored to a label; at least one that is current must take it. Any
+    /// other one has failed, and will be found out.
+    pub(crate) fn write_labels(
+        &self,
+        mirror: &Mirror,
+        table: &LabelInfo,
+    ) -> Result<(), VolumeError> {
+        match write_to_legs(table, &mirror.facts()) {
+            0 => Err(VolumeError::WriteFailed(self.path().to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Places of the session whose copies labels do not name are out of use: who let a copy go may
+    /// have died.
+    fn forget_strangers(&self, mirror: &Mirror) -> Result<(), VolumeError> {
+        let (facts, table) = (mirror.facts(), self.table_of(mirror)?);
+        let is_known = |id: [u8; 16]| table.devices.iter().any(|entry| entry.uuid.0 == id);
+        for fact in facts.iter().filter(|fact| !is_known(fact.id)) {
+            mirror.forget_leg(fact.slot);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn newest_table(&self) -> Result<(&Mirror, LabelInfo), VolumeError> {
         let mirror = self.mirror().ok_or_else(|| VolumeError::Copies {
             path: self.path().to_owned(),
             why: "is a pool without copies",
@@ -349,7 +375,7 @@ impl Volume {
         Ok((mirror, self.table_of(mirror)?))
     }
 
-    fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
+    pub(crate) fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
         let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
         let table = newest_of(self.uuid(), devices);
         table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))
@@ -364,6 +390,11 @@ impl Volume {
         comes: Comes,
         whole: bool,
     ) -> Result<(), VolumeError> {
+        if !mirror.has_room() {
+            return Err(self.refused(
+                "has had twelve devices since its use began, which is the most: end all programs that use it first",
+            ));
+        }
         let failed = || VolumeError::WriteFailed(device.path().to_owned());
         if !mirror.prepare(device, entry.uuid.0)? {
             return Err(failed());

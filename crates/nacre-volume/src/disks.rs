@@ -19,9 +19,8 @@ use crate::create::table_entry;
 use crate::disk::{Leg, LegsDisk};
 use crate::error::{HOLDS_A_PART, VolumeError};
 use crate::label::{LabelDevice, LabelInfo};
-use crate::labels::{Labels, find_copy, write_as};
+use crate::labels::{Labels, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
-use crate::member::trust_of;
 use crate::presence::{Presence, enter};
 use crate::scrub::Usage;
 use crate::seats::Comes;
@@ -191,9 +190,7 @@ impl Volume {
         let Some(entry) = entry.filter(is_lost) else {
             return Ok(false);
         };
-        let path = self.head.media.device().map(|device| device.real_path());
-        let folder = path.as_deref().and_then(Path::parent);
-        let found = find_copy(self.uuid(), entry, folder, trust_of(self.owner()));
+        let found = self.copy_of(entry);
         let Some(member) = found.filter(|it| it.device.len() >= entry.size) else {
             return Ok(false);
         };

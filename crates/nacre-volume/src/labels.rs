@@ -52,6 +52,36 @@ impl Labels {
         known.map_or_else(|| self.open(uuid.0), |(_, device)| Some(device))
     }
 
+    /// The table that has a device. Copies that this process knows may all have left; what the last
+    /// one says leads on.
+    fn table_with(&self, device: Uuid) -> Option<LabelInfo> {
+        let mut table = self.newest()?;
+        while !table.devices.iter().any(|entry| entry.uuid == device) {
+            self.look_at_all(&table);
+            let next = self.newest().filter(|next| next.sequence > table.sequence);
+            table = next?;
+        }
+        Some(table)
+    }
+
+    fn look_at_all(&self, table: &LabelInfo) {
+        let known = self.known();
+        for (_, entry) in table.copies() {
+            let is_known = known.iter().any(|(uuid, _)| *uuid == entry.uuid);
+            let found = (!is_known).then(|| self.find(entry)).flatten();
+            if let Some(found) = found {
+                self.add(entry.uuid, &found.device);
+            }
+        }
+    }
+
+    /// Whoever is alone with a device is about to make something else of it.
+    fn find(&self, entry: &LabelDevice) -> Option<Member> {
+        let found = find_copy(self.pool, entry, self.folder.as_deref(), self.trust)?;
+        let entered = enter(&found.device, Presence::Member);
+        entered.is_ok_and(|entered| entered).then_some(found)
+    }
+
     pub fn add(&self, uuid: Uuid, device: &Arc<Device>) {
         let known = self.devices.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +91,9 @@ impl Labels {
 
 impl LegRegistry for Labels {
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>> {
-        let table = self.newest()?;
+        let table = self.table_with(Uuid(leg))?;
         let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
-        let found = find_copy(self.pool, entry, self.folder.as_deref(), self.trust)?;
-        // Whoever is alone with it is about to make something else of it.
-        enter(&found.device, Presence::Member)
-            .ok()
-            .filter(|entered| *entered)?;
+        let found = self.find(entry)?;
         self.add(entry.uuid, &found.device);
         Some(found.device)
     }
@@ -80,35 +106,43 @@ impl LegRegistry for Labels {
     }
 
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
-        let mut table = self.newest().ok_or(MediaFailed)?;
+        let own = self.known().into_iter().map(|(_, device)| device);
+        let all: Vec<_> = own.chain(legs.iter().filter_map(|leg| leg.device.clone())).collect();
+        let mut table = newest_of(self.pool, all.iter()).ok_or(MediaFailed)?;
         for entry in &mut table.devices {
             if let Some(leg) = legs.iter().find(|leg| leg.id == entry.uuid.0) {
                 entry.state = Some(leg.state);
             }
         }
         table.sequence += 1;
-        let stored_to = legs.iter().filter(|leg| leg.state.is_stored_to());
-        let devices = stored_to.filter_map(|leg| Some((leg, leg.device.as_ref()?)));
-        let mut current = 0;
-        for (leg, device) in devices {
-            let done = write_as(&table, Uuid(leg.id), device);
-            current += usize::from(done.is_ok() && leg.state == LegState::Current);
-        }
         // One that did not take it has failed, and will be found out.
-        match current {
+        match write_to_legs(&table, legs) {
             0 => Err(MediaFailed),
             _ => Ok(()),
         }
     }
 }
 
-/// The newest label of the pool on some devices.
+/// Gives the legs that are stored to their labels. Answers how many that are current have them.
+pub(crate) fn write_to_legs(table: &LabelInfo, legs: &[LegFacts]) -> usize {
+    let stored_to = legs.iter().filter(|leg| leg.state.is_stored_to());
+    let devices = stored_to.filter_map(|leg| Some((leg, leg.device.as_ref()?)));
+    let mut current = 0;
+    for (leg, device) in devices {
+        let done = write_as(table, Uuid(leg.id), device);
+        current += usize::from(done.is_ok() && leg.state == LegState::Current);
+    }
+    current
+}
+
+/// The newest label of the pool on some devices; one may have left it.
 pub(crate) fn newest_of<'a>(
     pool: Uuid,
     devices: impl Iterator<Item = &'a Arc<Device>>,
 ) -> Option<LabelInfo> {
+    let known = |device| label::read(device).ok().or_else(|| label::left::read(device));
     devices
-        .filter_map(|device| label::read(device).ok())
+        .filter_map(known)
         .filter(|label| label.pool == pool)
         .max_by_key(|label| label.sequence)
 }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Device, LegState};
+use nacre_media::{Device, LegState, Mirror};
 use nacre_types::Uuid;
 
 use crate::copies::CopyInfo;
 use crate::disk::LegsDisk;
 use crate::error::VolumeError;
-use crate::label::{self, LabelInfo};
+use crate::label::{LabelInfo, left};
 use crate::seats::Comes;
 use crate::volume::Volume;
 
@@ -45,28 +45,81 @@ impl Volume {
     }
 
     /// Lets copies go for which others have come that are current now. Answers where they are: they
-    /// are no devices of the pool any more, and their labels are erased.
+    /// are no devices of the pool any more, and their labels are erased. In memory the one that is
+    /// read stays while the pool is in use, if anything of it was mapped.
     pub fn let_replaced_go(&self) -> Result<Vec<PathBuf>, VolumeError> {
+        if let Some(mirror) = self.mirror() {
+            return self.let_legs_go(mirror, false);
+        }
         // What one alone holds is to move first.
         let Some(legs) = self.legs().filter(|legs| legs.own().is_none()) else {
             return Ok(Vec::new());
         };
-        let copies = self.copies()?;
-        let is_current = |copy: &&CopyInfo| copy.state == LegState::Current;
-        let replaced = copies
-            .iter()
-            .filter(is_current)
-            .filter_map(|it| it.replaces);
         let mut gone = Vec::new();
-        for old in replaced {
-            let path = copies.iter().find(|copy| copy.uuid == old);
-            let path = path.map_or_else(PathBuf::new, |copy| copy.path.clone());
-            if let (Some(device), size) = self.let_disk_go(legs, old)? {
-                label::erase(&device, size)?;
+        for (old, _) in replaced(&self.copies()?) {
+            if let (Some(device), table) = self.let_disk_go(legs, old.uuid)? {
+                left::leave(&device, old.size, &table)?;
             }
-            gone.push(path);
+            gone.push(old.path);
         }
         Ok(gone)
+    }
+
+    /// As [`Volume::let_replaced_go`], in memory.
+    pub(crate) fn let_legs_go(
+        &self,
+        mirror: &Mirror,
+        is_alone: bool,
+    ) -> Result<Vec<PathBuf>, VolumeError> {
+        let mut gone = Vec::new();
+        for (old, new) in replaced(&self.copies()?) {
+            if self.let_leg_go(mirror, (&old, new), is_alone)? {
+                gone.push(old.path);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// First the labels say that it failed, so that all is well whoever dies before it has left the
+    /// table.
+    fn let_leg_go(
+        &self,
+        mirror: &Mirror,
+        (old, new): (&CopyInfo, Uuid),
+        is_alone: bool,
+    ) -> Result<bool, VolumeError> {
+        let facts = mirror.facts();
+        let known = |uuid: Uuid| facts.iter().find(|fact| fact.id == uuid.0);
+        let leg = known(old.uuid);
+        if let (Some(leg), Some(new)) = (leg, known(new))
+            && leg.state.is_stored_to()
+            && !mirror.let_go(leg.slot, new.slot, is_alone)
+        {
+            return Ok(false);
+        }
+        self.tell_missing(mirror)?;
+        let device = leg.and_then(|leg| leg.device.clone());
+        let device = device.or_else(|| self.device_of(mirror, old.uuid));
+        let table = mirror.changing_labels(|| {
+            let mut next = self.next_without(&self.table_of(mirror)?, old.uuid)?;
+            next.sequence += 1;
+            self.write_labels(mirror, &next)?;
+            Ok::<_, VolumeError>(next)
+        })?;
+        if let Some(leg) = leg {
+            mirror.forget_leg(leg.slot);
+        }
+        match device.map(|device| left::leave(&device, old.size, &table)) {
+            Some(Err(why)) if old.state.is_stored_to() => Err(why),
+            // One that failed may refuse, and its label is known to be an old one.
+            _ => Ok(true),
+        }
+    }
+
+    fn device_of(&self, mirror: &Mirror, copy: Uuid) -> Option<Arc<Device>> {
+        let table = self.table_of(mirror).ok()?;
+        let entry = table.devices.iter().find(|entry| entry.uuid == copy)?;
+        Some(self.copy_of(entry)?.device)
     }
 
     /// Nothing is written to a disk any more: all that was is on the new one, too.
@@ -74,7 +127,7 @@ impl Volume {
         &self,
         legs: &LegsDisk,
         old: Uuid,
-    ) -> Result<(Option<Arc<Device>>, u64), VolumeError> {
+    ) -> Result<(Option<Arc<Device>>, LabelInfo), VolumeError> {
         let known = legs.labels().known().into_iter();
         let device = known.filter(|(uuid, _)| *uuid == old).map(|it| it.1).next();
         let go = || {
@@ -82,13 +135,12 @@ impl Volume {
             legs.changing_labels(|| {
                 let table = legs.table().map_err(|why| self.disk_failed(why))?;
                 let next = self.next_without(&table, old)?;
-                let written = legs.write_table(next, 0);
+                let written = legs.write_table(next.clone(), 0);
                 written.map_err(|why| self.disk_failed(why))?;
-                Ok(size_of_entry(&table, old))
+                Ok(next)
             })
         };
-        let size = self.while_nobody_commits(go)?;
-        Ok((device, size))
+        Ok((device, self.while_nobody_commits(go)?))
     }
 
     fn next_without(&self, table: &LabelInfo, old: Uuid) -> Result<LabelInfo, VolumeError> {
@@ -97,7 +149,12 @@ impl Volume {
     }
 }
 
-fn size_of_entry(table: &LabelInfo, of: Uuid) -> u64 {
-    let entry = table.devices.iter().find(|entry| entry.uuid == of);
-    entry.map_or(0, |entry| entry.size)
+/// Copies for which others have come that are current, with those.
+fn replaced(copies: &[CopyInfo]) -> Vec<(CopyInfo, Uuid)> {
+    let current = copies.iter().filter(|it| it.state == LegState::Current);
+    let pair = |new: &CopyInfo| {
+        let old = copies.iter().find(|it| Some(it.uuid) == new.replaces)?;
+        Some((old.clone(), new.uuid))
+    };
+    current.filter_map(pair).collect()
 }

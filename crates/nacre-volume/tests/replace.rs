@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nacre_testkit::pool::{CAREFUL, Devices, commit_image, memory_file};
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Access, Caching, CreateOptions, LegState, Usage, Volume, VolumeError};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, LegState, Usage, Volume, VolumeError};
 
 const MIB: u64 = 1 << 20;
 const PLACE: VolumeOffset = VolumeOffset(3 << 20);
@@ -23,8 +23,6 @@ enum Kind {
 }
 
 const KINDS: [Kind; 2] = [Kind::Disks, Kind::Memory];
-/// Where copies come and go beside others.
-const MOVING: [Kind; 1] = [Kind::Disks];
 
 struct Pool(Devices, Kind);
 
@@ -112,7 +110,7 @@ fn replace(volume: &Volume, pool: &Pool, old: &str, new: &str) {
 #[test]
 fn one_that_is_there_stays_current_until_the_new_one_is() {
     use LegState::{Current, Rebuilding};
-    for kind in MOVING {
+    for kind in KINDS {
         for old in ["a", "b"] {
             let pool = Pool::new(kind, &["a", "b"]);
             let other = if old == "a" { "b" } else { "a" };
@@ -148,7 +146,7 @@ fn one_that_is_there_stays_current_until_the_new_one_is() {
 
 #[test]
 fn another_process_goes_over_to_the_new_one() {
-    for kind in MOVING {
+    for kind in KINDS {
         let pool = Pool::new(kind, &["a", "b"]);
         let open = || Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
         let (one, other) = (open(), open());
@@ -187,7 +185,7 @@ fn another_process_goes_over_to_the_new_one() {
 
 #[test]
 fn killed_anywhere_it_goes_on() {
-    for kind in MOVING {
+    for kind in KINDS {
         let pool = Pool::new(kind, &["a", "b"]);
         let volume = pool.open("a");
         pool.put(&volume, 1);
@@ -201,10 +199,12 @@ fn killed_anywhere_it_goes_on() {
         assert_eq!(rebuild(&volume), 1);
         // Before it is let go.
         drop(volume);
+        let before = fs::read(pool.path("b")).unwrap();
         let volume = pool.open("c");
         pool.put(&volume, 2);
-        let before = fs::read(pool.path("b")).unwrap();
-        assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
+        // In memory it has gone by now.
+        volume.let_replaced_go().unwrap();
+        assert!(pool.is_no_member("b"));
         pool.put(&volume, 3);
         drop(volume);
         // Before its label was erased.
@@ -224,7 +224,7 @@ fn killed_anywhere_it_goes_on() {
 
 #[test]
 fn one_that_died_on_its_way_in_comes_again_without_force() {
-    for kind in MOVING {
+    for kind in KINDS {
         let pool = Pool::new(kind, &["a", "b"]);
         let before = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
         let volume = pool.open("a");
@@ -251,7 +251,7 @@ fn one_that_died_on_its_way_in_comes_again_without_force() {
 
 #[test]
 fn copies_become_as_many_as_four_and_each_can_be_replaced_then() {
-    for kind in MOVING {
+    for kind in KINDS {
         let pool = Pool::new(kind, &["a", "b"]);
         let volume = pool.open("a");
         pool.put(&volume, 1);
@@ -280,7 +280,7 @@ fn copies_become_as_many_as_four_and_each_can_be_replaced_then() {
 
 #[test]
 fn if_the_new_one_fails_the_old_one_stays() {
-    for kind in MOVING {
+    for kind in KINDS {
         let pool = Pool::new(kind, &["a", "b"]);
         let volume = pool.open("a");
         replace(&volume, &pool, "b", "c");
@@ -301,20 +301,153 @@ fn if_the_new_one_fails_the_old_one_stays() {
 }
 
 #[test]
-fn in_memory_only_what_was_lost_is_replaced() {
+fn in_memory_what_is_read_stays_while_it_may_be_mapped() {
     let pool = Pool::new(Kind::Memory, &["a", "b"]);
     let volume = pool.open("a");
-    let refused = [
-        volume.replace_copy(uuid_of(&volume, "b"), &pool.path("c"), false),
-        volume.add_copy(&pool.path("c"), None, false),
-    ];
-    for refused in refused {
-        assert!(
-            matches!(refused, Err(VolumeError::Copies { .. })),
-            "{refused:?}"
-        );
+    pool.put(&volume, 1);
+    // As a program does that maps a file.
+    volume.locate(PLACE, 4096).unwrap();
+    replace(&volume, &pool, "a", "c");
+    assert_eq!(rebuild(&volume), 1);
+    assert_eq!(volume.let_replaced_go().unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(pool.states("a"), [LegState::Current; 3]);
+    // The other one goes.
+    replace(&volume, &pool, "b", "d");
+    assert_eq!(rebuild(&volume), 1);
+    assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
+    pool.put(&volume, 2);
+    assert!(volume.close_copies().unwrap());
+    assert!(pool.is_no_member("a"), "when the last one leaves");
+    drop(volume);
+    assert_eq!(pool.states("c"), [LegState::Current; 2]);
+    pool.remove("d");
+    assert_eq!(byte(&pool.open("c")), 2);
+}
+
+#[test]
+fn in_memory_what_stayed_when_all_were_killed_goes_when_the_pool_is_used_again() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    volume.locate(PLACE, 4096).unwrap();
+    replace(&volume, &pool, "a", "c");
+    assert_eq!(rebuild(&volume), 1);
+    pool.put(&volume, 3);
+    volume.let_replaced_go().unwrap();
+    drop(volume);
+    let volume = pool.open("a");
+    assert!(pool.is_no_member("a"));
+    assert_eq!(byte(&volume), 3);
+    pool.put(&volume, 4);
+    drop(volume);
+    pool.remove("b");
+    assert_eq!(byte(&pool.open("c")), 4);
+}
+
+#[test]
+fn in_memory_a_process_that_comes_later_knows_copies_by_what_they_are() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let shared = || -> OwnedFd {
+        let mut options = fs::File::options();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        options.open(pool.path("shared")).unwrap().into()
+    };
+    let volume = Volume::open(&pool.path("b"), Access::ReadWrite).unwrap();
+    volume.make_shared(shared()).unwrap();
+    let idle = Volume::open(&pool.path("b"), Access::ReadWrite).unwrap();
+    assert!(idle.join_shared(shared()).unwrap());
+    for (number, (old, new)) in [("a", "c"), ("b", "d"), ("c", "e")].into_iter().enumerate() {
+        replace(&volume, &pool, old, new);
+        assert_eq!(rebuild(&volume), 1);
+        assert_eq!(volume.let_replaced_go().unwrap(), [pool.path(old)]);
+        let later = Volume::open(&pool.path(new), Access::ReadWrite).unwrap();
+        assert!(later.join_shared(shared()).unwrap());
+        let value = 10 + number as u8;
+        pool.put(&later, value);
+        assert_eq!(byte(&volume), value);
+        all_have(&later, value);
     }
-    assert!(!pool.path("c").exists());
+    // None of the copies that it knew is one.
+    assert_eq!(byte(&idle), 12);
+    pool.put(&idle, 20);
+    all_have(&idle, 20);
+    all_have(&volume, 20);
+}
+
+fn all_have(volume: &Volume, byte: u8) {
+    let copies = volume.copies().unwrap();
+    assert_eq!(copies.len(), 2);
+    for copy in copies {
+        assert_eq!(copy.state, LegState::Current);
+        let bytes = fs::read(&copy.path).unwrap();
+        let has_it = bytes.windows(100).any(|bytes| bytes == [byte; 100]);
+        assert!(has_it, "{}", copy.path.display());
+    }
+}
+
+#[test]
+fn who_knows_only_copies_that_left_finds_those_that_came() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        let volume = pool.open("a");
+        let owner = Some(volume.owner());
+        pool.put(&volume, 1);
+        let idle = Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
+        for (old, new) in [("a", "c"), ("b", "d")] {
+            replace(&volume, &pool, old, new);
+            assert_eq!(rebuild(&volume), 1);
+            assert_eq!(volume.let_replaced_go().unwrap(), [pool.path(old)]);
+        }
+        pool.put(&volume, 2);
+        let names = |volume: &Volume| {
+            let copies = volume.copies().unwrap();
+            let mut names: Vec<_> = copies.into_iter().map(|it| it.path).collect();
+            names.sort();
+            names
+        };
+        let new = [pool.path("c"), pool.path("d")];
+        if kind == Kind::Memory {
+            assert_eq!(names(&volume), new);
+        }
+        drop((idle, volume));
+        let left = (pool.path("a"), [pool.path("b")]);
+        let volume = Volume::open_or_copy(&left.0, &left.1, owner, Access::ReadWrite).unwrap();
+        assert_eq!(names(&volume), new);
+        drop(volume);
+        assert_eq!(byte(&pool.open("d")), 2);
+        // They are free for anything.
+        let again = DeviceSpec {
+            path: pool.path("a"),
+            size: None,
+        };
+        let alone = CreateOptions {
+            caching: Caching::Never,
+            ..CAREFUL
+        };
+        Volume::create(&[again], alone).unwrap();
+        let other = Volume::open_or_copy(&left.0, &left.1, owner, Access::ReadWrite).unwrap();
+        assert!(!other.has_copies());
+    }
+}
+
+#[test]
+fn in_memory_so_many_come_in_one_use_and_no_more() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 1);
+    for number in 0..10 {
+        let old = if number == 0 { "b" } else { &format!("c{}", number - 1) };
+        replace(&volume, &pool, old, &format!("c{number}"));
+        assert_eq!(rebuild(&volume), 1);
+        assert_eq!(volume.let_replaced_go().unwrap(), [pool.path(old)]);
+    }
+    let full = volume.replace_copy(uuid_of(&volume, "a"), &pool.path("e"), false);
+    assert!(matches!(full, Err(VolumeError::Copies { .. })), "{full:?}");
+    assert!(!pool.path("e").exists());
+    assert_eq!(pool.states("a"), [LegState::Current; 2]);
+    drop(volume);
+    let volume = pool.open("c9");
+    replace(&volume, &pool, "a", "e");
+    assert_eq!((rebuild(&volume), byte(&volume)), (1, 1));
 }
 
 /// A pool on the device `a` alone.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nacre_types::site;
 
-use super::shared::{Count, Shared};
+use super::shared::{Count, Shared, regions};
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
 use crate::device::Device;
@@ -19,17 +19,17 @@ impl Mirror {
     #[cold]
     pub(super) fn adapt(&self, states: States) {
         for slot in states.stored_to() {
-            if self.legs[slot].get().is_none() && !self.open(slot) {
+            if self.leg(slot).is_none() && !self.open(slot) {
                 self.lose(slot, self.why_not_there(slot));
             }
         }
         let current = states.slots_that(|state| state == LegState::Current);
         let current: Vec<(usize, &Media)> = current
-            .filter_map(|slot| Some((slot, &self.legs[slot].get()?.data)))
+            .filter_map(|slot| Some((slot, &self.leg(slot)?.data)))
             .collect();
-        for (slot, leg) in self.legs.iter().enumerate() {
+        for slot in 0..SLOTS {
             let other = current.iter().find(|(other, _)| *other != slot);
-            if let Some(leg) = leg.get() {
+            if let Some(leg) = self.leg(slot) {
                 let spare = other.map_or(0, |(_, media)| media.base_addr());
                 leg.data.watched.set_spare(spare);
             }
@@ -54,7 +54,7 @@ impl Mirror {
         match opened.map(|device| self.map(&device, id)) {
             Some(Ok(leg)) => {
                 // Another thread may have been quicker.
-                let _ = self.legs[slot].set(leg);
+                let _ = self.legs[slot].set(Arc::new(leg));
                 true
             }
             _ => false,
@@ -80,7 +80,7 @@ impl Mirror {
         let current = states.slots_that(|state| state == LegState::Current);
         let first = std::iter::once(states.read_slot());
         let mut slots = first.chain(current).chain(0..SLOTS);
-        match slots.find_map(|slot| self.legs[slot].get()) {
+        match slots.find_map(|slot| self.leg(slot)) {
             Some(leg) => &leg.data,
             None => panic!("a mirror without a leg"),
         }
@@ -90,8 +90,8 @@ impl Mirror {
     pub(super) fn notice(&self) -> Result<(), MediaFailed> {
         let is_bad = |watched: &Watched| watched.is_lost() || watched.health().is_err();
         for slot in self.states().stored_to() {
-            if self.legs[slot]
-                .get()
+            if self
+                .leg(slot)
                 .is_some_and(|leg| is_bad(&leg.data.watched))
             {
                 self.lose(slot, LegState::Failed);
@@ -101,7 +101,7 @@ impl Mirror {
         if states.0 != self.seen.load(Ordering::Acquire) {
             self.adapt(states);
         }
-        let reader = self.legs[states.read_slot()].get();
+        let reader = self.leg(states.read_slot());
         match reader.is_some_and(|leg| leg.data.watched.health().is_err()) {
             true => Err(MediaFailed),
             false => self.settle_labels(),
@@ -121,6 +121,27 @@ impl Mirror {
             shared.move_seal_epoch();
             shared.count(Count::Lost, 1);
         }
+    }
+
+    /// A leg goes for which another one has come that is current. The one that is read stays if
+    /// programs may have it mapped, unless nobody else uses the mirror. `false`: it stays.
+    pub fn let_go(&self, slot: usize, new: usize, is_alone: bool) -> bool {
+        let Some(shared) = self.shared.get().filter(|_| self.writable) else {
+            return false;
+        };
+        // Nobody begins to map meanwhile.
+        let _changing = shared.lock_bits();
+        let is_mapped = shared.mapped.has_any(regions(self.window.clone()));
+        let gone = shared.change(|states| {
+            let has_come = states.of(new) == Some(LegState::Current);
+            let may_go = is_alone || !is_mapped || states.read_slot() != slot;
+            let stays = !has_come || !may_go || !states.of(slot)?.is_stored_to();
+            (!stays).then(|| states.losing(slot, LegState::Failed))?
+        });
+        if gone {
+            shared.move_seal_epoch();
+        }
+        gone
     }
 
     /// Drops legs that have failed, and tells the labels.

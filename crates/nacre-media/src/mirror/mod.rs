@@ -99,9 +99,12 @@ pub struct Mirror {
     /// The data, on each device.
     window: Range<u64>,
     spans: Spans,
-    legs: [OnceLock<Leg>; SLOTS],
-    /// The states before there is a shared file.
+    /// Legs by their slots in the shared file.
+    legs: [OnceLock<Arc<Leg>>; SLOTS],
+    /// The states before there is a shared file, with slots in the order of `opened`.
     first: States,
+    /// The identities of the legs that it was made of, and those that were there.
+    opened: Vec<([u8; 16], Option<Arc<Leg>>)>,
     /// Legs in whose place something else was found.
     damaged: Vec<[u8; 16]>,
     /// What the labels said when it was opened.
@@ -166,9 +169,10 @@ impl Mirror {
         let Some(first) = States::new(legs.iter().map(there)) else {
             return Ok(None);
         };
-        let mirror = Self {
+        let mut mirror = Self {
             pool,
             window,
+            opened: Vec::new(),
             legs: [const { OnceLock::new() }; SLOTS],
             first,
             damaged: legs
@@ -185,19 +189,34 @@ impl Mirror {
             spans,
             writable,
         };
-        for (slot, new) in legs.iter().enumerate() {
-            if let Some(device) = new.device.as_ref().filter(|_| there(new).is_stored_to()) {
-                let leg = Leg::new(device, &mirror.window, new.id)?;
-                // The slot is empty.
-                let _ = mirror.legs[slot].set(leg);
-            }
+        for new in legs {
+            let device = new.device.as_ref().filter(|_| there(new).is_stored_to());
+            let leg = device.map(|device| Leg::new(device, &mirror.window, new.id));
+            mirror.opened.push((new.id, leg.transpose()?.map(Arc::new)));
         }
         Ok(Some(mirror))
     }
 
+    /// The leg of a slot, if this process has it.
+    #[inline]
+    fn leg(&self, slot: usize) -> Option<&Leg> {
+        match self.legs[slot].get() {
+            Some(leg) => Some(leg),
+            None => self.leg_at_first(slot),
+        }
+    }
+
+    /// As [`Mirror::leg`], while there is no shared file.
+    #[cold]
+    #[inline(never)]
+    fn leg_at_first(&self, slot: usize) -> Option<&Leg> {
+        let (_, leg) = self.opened.get(slot).filter(|_| !self.is_up())?;
+        leg.as_deref()
+    }
+
     /// Sets what knows devices and labels. Only the first counts.
     pub fn set_registry(&self, registry: Arc<dyn LegRegistry>) {
-        for leg in self.legs.iter().filter_map(OnceLock::get) {
+        for leg in self.opened.iter().filter_map(|(_, leg)| leg.as_ref()) {
             leg.tell(registry.as_ref());
         }
         // A second one is refused, as documented.
@@ -206,9 +225,9 @@ impl Mirror {
 
     /// Begins what processes share about it in an empty file. The caller is alone with the pool.
     /// What a crash left is repaired.
-    pub fn create_shared(&self, file: OwnedFd, ids: &[[u8; 16]]) -> io::Result<()> {
+    pub fn create_shared(&self, file: OwnedFd) -> io::Result<()> {
         let shared = Shared::create(file, self.pool, self.window.end)?;
-        for (slot, id) in ids.iter().enumerate() {
+        for (slot, (id, _)) in self.opened.iter().enumerate() {
             shared.set_leg(slot, *id);
         }
         shared.set_states(self.first);
@@ -230,10 +249,24 @@ impl Mirror {
 
     fn use_shared(&self, shared: Shared) -> io::Result<()> {
         shared.enter(false)?;
+        self.take_slots(&shared);
         // A second one is refused: the first goes on.
         let _ = self.shared.set(shared);
         self.adapt(self.states());
         Ok(())
+    }
+
+    /// Gives the legs that were there the slots in which others know them: the order of the table
+    /// is another one if copies came and went since the shared file was made.
+    fn take_slots(&self, shared: &Shared) {
+        let states = shared.states();
+        for slot in (0..SLOTS).filter(|&slot| states.of(slot).is_some()) {
+            let mut legs = self.opened.iter().filter_map(|(_, leg)| leg.as_ref());
+            if let Some(leg) = legs.find(|leg| leg.id == shared.leg(slot)) {
+                // Of two files the first one counts, as below.
+                let _ = self.legs[slot].set(Arc::clone(leg));
+            }
+        }
     }
 
     /// Whether its shared file is there.
@@ -284,7 +317,7 @@ impl Mirror {
     pub fn facts(&self) -> Vec<LegFacts> {
         let states = self.states();
         let fact = |slot: usize| {
-            let leg = self.legs[slot].get();
+            let leg = self.leg(slot);
             let known = self.shared.get().map(|shared| shared.leg(slot));
             Some(LegFacts {
                 slot,
@@ -299,13 +332,13 @@ impl Mirror {
     /// The mapped legs of this process that are stored to, with their slots.
     pub fn mapped(&self) -> impl Iterator<Item = (usize, &Media)> {
         let slots = self.states().stored_to();
-        slots.filter_map(|slot| Some((slot, &self.legs[slot].get()?.data)))
+        slots.filter_map(|slot| Some((slot, &self.leg(slot)?.data)))
     }
 
     /// The leg in front of the data of a leg, which holds its bitmap: for who watches stores.
     pub fn fronts(&self) -> impl Iterator<Item = (usize, &Media)> {
         let slots = self.states().stored_to();
-        slots.filter_map(|slot| Some((slot, &self.legs[slot].get()?.front)))
+        slots.filter_map(|slot| Some((slot, &self.leg(slot)?.front)))
     }
 
     fn shared(&self) -> &Shared {
@@ -323,7 +356,7 @@ impl Mirror {
             self.adapt(states);
             return self.any_reader();
         }
-        match self.legs[states.read_slot()].get() {
+        match self.leg(states.read_slot()) {
             Some(leg) if !leg.data.watched.is_lost() => &leg.data,
             _ => self.any_reader(),
         }

@@ -219,7 +219,7 @@ impl Mirror {
             return None;
         }
         let slot = self.reads.one_of(slots);
-        let leg = &self.legs[slot].get()?.data;
+        let leg = &self.leg(slot)?.data;
         let is_current = states.of(slot) == Some(LegState::Current);
         (is_current && !leg.watched.is_lost()).then_some(Choice { leg, epoch })
     }
@@ -246,7 +246,7 @@ impl Mirror {
                 return self.holds(&choice, at.get(), len).then_some(());
             }
         }
-        let leg = &self.legs[states.read_slot()].get()?.data;
+        let leg = &self.leg(states.read_slot())?.data;
         match leg.watched.is_lost() {
             true => None,
             false => leg.read_user(at, to).ok(),
@@ -312,7 +312,7 @@ impl Mirror {
     fn slots_there(&self, states: States) -> u64 {
         let current = states.slots_that(|state| state == LegState::Current);
         let there = current.filter(|&slot| {
-            let leg = self.legs[slot].get();
+            let leg = self.leg(slot);
             leg.is_some_and(|leg| !leg.data.watched.is_lost())
         });
         there.fold(0, |slots, slot| slots | 1 << slot)
@@ -332,7 +332,7 @@ impl Mirror {
     fn sum_up(&self, span: u64, seal: u32, slots: u64) -> Option<u64> {
         let mut right = 0;
         for slot in (0..SLOTS).filter(|slot| slots >> slot & 1 != 0) {
-            let leg = self.legs[slot].get()?;
+            let leg = self.leg(slot)?;
             right |= u64::from(self.sum_of(leg, span)? == seal) << slot;
         }
         Some(right)

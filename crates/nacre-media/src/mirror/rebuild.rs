@@ -39,7 +39,7 @@ impl Mirror {
     fn noted(&self, states: States, is: impl Fn(LegState) -> bool) -> Vec<u64> {
         let mut words = vec![0; self.bitmap_words()];
         for slot in states.slots_that(is) {
-            if let Some(leg) = self.legs[slot].get() {
+            if let Some(leg) = self.leg(slot) {
                 for (index, word) in words.iter_mut().enumerate() {
                     *word |= leg.bits(index);
                 }
@@ -64,7 +64,7 @@ impl Mirror {
             }
         }
         for slot in states.slots_that(|state| state == LegState::Rebuilding) {
-            if let Some(leg) = self.legs[slot].get() {
+            if let Some(leg) = self.leg(slot) {
                 for &region in &noted {
                     // The leg is told apart by the next fence.
                     let _ = leg.set_bits(region..region + 1, true);
@@ -91,7 +91,7 @@ impl Mirror {
         }
         let mut all_cleared = true;
         for slot in states.stored_to() {
-            if let Some(leg) = self.legs[slot].get() {
+            if let Some(leg) = self.leg(slot) {
                 let durable = leg.data.fence(crate::token::Unfenced::nothing());
                 let noted_spans = if site::step() { noted } else { &[] };
                 let durable = durable.and_then(|()| self.break_seals(leg, noted_spans));
@@ -135,6 +135,11 @@ impl Mirror {
         words
     }
 
+    /// Whether one more leg can come before all have gone who use it.
+    pub fn has_room(&self) -> bool {
+        self.states().free_slot().is_some()
+    }
+
     /// A device is about to become a leg that is being rebuilt: until [`Mirror::add`] says what it
     /// lacks, that is everything, and nothing in it is sealed. To be called before any label says
     /// that it is one. (M7)
@@ -165,7 +170,7 @@ impl Mirror {
             return Ok(None);
         };
         // The slot was free.
-        let _ = self.legs[slot].set(leg);
+        let _ = self.legs[slot].set(Arc::new(leg));
         shared.set_leg(slot, id);
         shared.change(|states| Some(states.with(slot, LegState::Rebuilding)));
         Ok(Some(slot))
@@ -194,7 +199,7 @@ impl Mirror {
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, MediaFailed> {
         let shared = self.shared();
-        let leg = self.legs[slot].get().ok_or(MediaFailed)?;
+        let leg = self.leg(slot).ok_or(MediaFailed)?;
         let fits = self.states().of(slot) == Some(LegState::Rebuilding);
         if !fits {
             return Ok(false);

@@ -93,7 +93,7 @@ impl Mirror {
 
     pub(super) fn current(&self, states: States) -> impl Iterator<Item = (usize, &Leg)> {
         let slots = states.slots_that(|state| state == LegState::Current);
-        slots.filter_map(|slot| Some((slot, self.legs[slot].get()?)))
+        slots.filter_map(|slot| Some((slot, self.leg(slot)?)))
     }
 
     /// What the legs that are current hold. One that fails meanwhile is left out, and dropped.
@@ -226,7 +226,7 @@ impl Mirror {
         for leg in self
             .states()
             .stored_to()
-            .filter_map(|slot| self.legs[slot].get())
+            .filter_map(|slot| self.leg(slot))
         {
             let mut stored = leg.data.write(DeviceOffset(at), right, StoreKind::Data);
             stored.join(Unfenced::nothing());

@@ -21,7 +21,7 @@ impl Mirror {
         let last = states.read_slot();
         let others = states.stored_to().filter(move |&slot| slot != last);
         let slots = others.chain(std::iter::once(last));
-        slots.filter_map(|slot| Some((slot, self.legs[slot].get()?)))
+        slots.filter_map(|slot| Some((slot, self.leg(slot)?)))
     }
 
     /// Locks a range of one region for a store, by `lock`. Its bit is looked at under the lock: a
@@ -72,7 +72,7 @@ impl Mirror {
 
     /// Copies what differs, of a part of a unit, from the leg that is read to the others.
     pub(super) fn level(&self, at: u64, len: u64, states: States) -> Result<bool, MediaFailed> {
-        let source = self.legs[states.read_slot()].get().ok_or(MediaFailed)?;
+        let source = self.leg(states.read_slot()).ok_or(MediaFailed)?;
         let (mut wanted, mut found) = ([0; UNIT], [0; UNIT]);
         let (wanted, found) = (&mut wanted[..len as usize], &mut found[..len as usize]);
         source.data.copy_out(DeviceOffset(at), wanted);
@@ -82,7 +82,7 @@ impl Mirror {
             .stored_to()
             .filter(|&slot| slot != states.read_slot())
         {
-            let Some(leg) = self.legs[slot].get() else {
+            let Some(leg) = self.leg(slot) else {
                 continue;
             };
             leg.data.copy_out(DeviceOffset(at), found);
@@ -118,7 +118,7 @@ impl Mirror {
         let all = regions(at..at + len);
         let _changing = shared.lock_bits();
         for slot in self.states().stored_to().filter(|_| site::step()) {
-            if let Some(leg) = self.legs[slot].get()
+            if let Some(leg) = self.leg(slot)
                 && leg.set_bits(all.clone(), true).is_err()
             {
                 self.lose(slot, LegState::Failed);
@@ -130,11 +130,18 @@ impl Mirror {
         }
     }
 
-    /// Programs may store to a range through mappings of their own from now on.
+    /// Programs have a range in mappings of their own from now on, and may store to it.
     pub(crate) fn expect_mapped(&self, at: u64, len: u64) {
-        let range = regions(at..at + len);
-        if self.writable && len > 0 && !self.shared().mapped.has_all(range) {
-            self.intend(at, len, true);
+        let (shared, range) = (self.shared(), regions(at..at + len));
+        if len == 0 || shared.mapped.has_all(range.clone()) {
+            return;
+        }
+        match self.writable {
+            true => self.intend(at, len, true),
+            false => {
+                let _changing = shared.lock_bits();
+                shared.mapped.set_all(range);
+            }
         }
     }
 
@@ -307,7 +314,7 @@ impl Mirror {
         };
         let states = shared.states();
         for slot in states.stored_to() {
-            let Some(leg) = self.legs[slot].get() else {
+            let Some(leg) = self.leg(slot) else {
                 continue;
             };
             if leg.data.fence(Unfenced::nothing()).is_err() || leg.data.watched.is_lost() {

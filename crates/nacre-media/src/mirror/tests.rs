@@ -81,7 +81,6 @@ impl Rig {
             .iter()
             .map(|name| device(name).map(Arc::new))
             .collect();
-        let ids: Vec<[u8; 16]> = (1..=names.len() as u8).map(|number| [number; 16]).collect();
         let legs = devices
             .into_iter()
             .enumerate()
@@ -97,7 +96,7 @@ impl Rig {
             .unwrap();
         let records = Arc::new(Records::default());
         mirror.set_registry(Arc::clone(&records) as _);
-        mirror.create_shared(file(), &ids).unwrap();
+        mirror.create_shared(file()).unwrap();
         mirror.recover();
         let media = Media::mirrored(mirror, AddressRange::reserve(LEN).unwrap()).unwrap();
         Self {

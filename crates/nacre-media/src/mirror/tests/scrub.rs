@@ -248,7 +248,7 @@ fn what_a_leg_lacks_is_not_forgotten_by_a_scrub() {
     rig.media.fence(Unfenced::nothing()).unwrap();
     assert!(scrub(&rig).found.is_empty());
     let region = QUIET / REGION;
-    let leg = rig.mirror().legs[0].get().unwrap();
+    let leg = rig.mirror().leg(0).unwrap();
     assert_ne!(leg.bits(region as usize / 64) >> (region % 64) & 1, 0);
 }
 
