@@ -62,9 +62,9 @@ impl Files {
             }
             Story::Replaced => {
                 files.use_alone(false)?;
-                let third = File::create(files.path(2)).map_err(text)?;
-                third.set_len(THIRD).map_err(text)?;
+                files.make_third()?;
             }
+            Story::Exchanged(_) => files.make_third()?,
             _ => {}
         }
         for index in 0..NAMES.len() {
@@ -73,6 +73,11 @@ impl Files {
             files.labels[index] = label.map_or(0, |label| label.sequence);
         }
         Ok(files)
+    }
+
+    fn make_third(&self) -> Result<(), String> {
+        let third = File::create(self.path(2)).map_err(text)?;
+        third.set_len(THIRD).map_err(text)
     }
 
     fn fill(&mut self) -> Result<(), String> {
@@ -169,18 +174,20 @@ impl Files {
         file.write_all_at(&bytes, 0).map_err(text)
     }
 
-    /// Two copies hold the same data.
-    pub fn are_alike(&self, one: usize, other: usize) -> Result<(), String> {
-        let data = |index: usize| -> Result<Vec<u8>, String> {
-            let mut bytes = fs::read(self.path(index)).map_err(text)?;
+    /// Copies hold the same data.
+    pub fn are_alike(&self, copies: &[PathBuf]) -> Result<(), String> {
+        let data = |path: &PathBuf| -> Result<Vec<u8>, String> {
+            let mut bytes = fs::read(path).map_err(text)?;
             bytes.truncate((SIZE - LABEL) as usize);
             Ok(bytes.split_off(FRONT as usize))
         };
-        let (one, other) = (data(one)?, data(other)?);
-        match one.iter().zip(&other).position(|(a, b)| a != b) {
-            Some(at) => Err(format!("the copies differ at byte {at:#x} of their data")),
-            None => Ok(()),
+        let all: Vec<_> = copies.iter().map(data).collect::<Result<_, _>>()?;
+        for pair in all.windows(2) {
+            if let Some(at) = pair[0].iter().zip(&pair[1]).position(|(a, b)| a != b) {
+                return Err(format!("the copies differ at byte {at:#x} of their data"));
+            }
         }
+        Ok(())
     }
 }
 

@@ -2,16 +2,17 @@
 //! other one comes back behind that.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
 use nacre_store::WriteMode;
-use nacre_volume::{Access, LegState, Observer, Volume, tap};
+use nacre_volume::{Access, LegState, Observer, Volume, VolumeError, tap};
 
 use crate::action::Action;
 use crate::bench::Bench;
 use crate::copies_files::{Files, scrub, text};
-use crate::copies_story::Story;
+use crate::copies_story::{Alone, Story};
 use crate::ground::Ground;
 use crate::judge::{Contract, examine};
 use crate::visible::Visible;
@@ -33,8 +34,15 @@ const NESTED_DEPTH: Depth = Depth {
 pub(crate) struct Expected<'e> {
     pub contract: Contract<'e>,
     pub story: Story,
-    /// The second copy does alone.
-    pub whole: bool,
+    /// What each device has to be by itself.
+    pub alone: [Alone; 3],
+}
+
+impl Expected<'_> {
+    /// Whether the second copy does alone.
+    fn is_whole(&self) -> bool {
+        self.alone[self.story.second()] == Alone::Holds
+    }
 }
 
 /// Recovers images and looks at them.
@@ -75,13 +83,14 @@ impl<'f> Judge<'f> {
         expected: &Expected<'_>,
         random: &mut Random,
     ) -> Result<(), String> {
-        let second = expected.story.second();
-        for device in [0, second] {
-            let other = second - device;
+        let pair = [expected.story.stays(), expected.story.second()];
+        for device in 0..expected.alone.len() {
+            let other = pair.iter().sum::<usize>().wrapping_sub(device);
             let seen = self
                 .alone(image, device, expected)
                 .map_err(|why| format!("device {device} alone: {why}"))?;
             if let Some(seen) = seen
+                && pair.contains(&device)
                 && random.below(RETURNS) == 0
             {
                 self.other_comes_back(image, (device, other), &seen)
@@ -121,6 +130,7 @@ impl<'f> Judge<'f> {
             }
             medium.apply(event, &floor);
         }
+        let expected = &after_recovery(expected);
         for image in crashes {
             *images += 1;
             self.all_there(&image, expected, random)?;
@@ -142,10 +152,10 @@ impl<'f> Judge<'f> {
         random: &mut Random,
     ) -> Result<Vec<Event>, String> {
         self.files.lay_out(image, &self.files.all())?;
-        let second = expected.story.second();
+        let (stays, second) = (expected.story.stays(), expected.story.second());
         let named = match random.below(2) {
-            1 if expected.whole => second,
-            _ => 0,
+            1 if expected.is_whole() => second,
+            _ => stays,
         };
         let recorder = Arc::new(Recorder::default());
         let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
@@ -161,24 +171,43 @@ impl<'f> Judge<'f> {
             .judge(&examine(&pool).map_err(why)?)
             .map_err(why)?;
         let whole = self.close_rebuilt(pool)?;
-        if whole {
-            self.files.are_alike(0, second).map_err(why)?;
+        if let Some(copies) = whole {
+            self.files.are_alike(&copies).map_err(why)?;
             if !matches!(expected.story, Story::Whole | Story::Lost(_)) {
-                scrub(self.files, 0).map_err(why)?;
+                scrub(self.files, stays).map_err(why)?;
             }
+            self.is_gone(expected.story).map_err(why)?;
         }
         Ok(recovery)
     }
 
-    /// Goes on with what was being rebuilt, and leaves; whether all copies are whole now.
-    fn close_rebuilt(&self, pool: Fs) -> Result<bool, String> {
+    /// One for which another one has come is no device of the pool any more.
+    fn is_gone(&self, story: Story) -> Result<(), String> {
+        let Story::Exchanged(old) = story else {
+            return Ok(());
+        };
+        let inspect = |device: usize| Volume::inspect(&self.files.path(device));
+        let table = inspect(story.stays()).map_err(text)?;
+        let is_in = |uuid| table.copies().any(|(_, entry)| entry.uuid == uuid);
+        let has_come = inspect(story.second()).is_ok_and(|new| is_in(new.own().uuid));
+        // A crash may keep its label, which says less than the others.
+        match Volume::open(&self.files.path(old), Access::ReadWrite) {
+            Ok(_) if has_come => Err("what was replaced is used still".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on with what was being rebuilt, and leaves. Answers where the copies are if all are
+    /// whole now.
+    fn close_rebuilt(&self, pool: Fs) -> Result<Option<Vec<PathBuf>>, String> {
         let volume = pool.store().volume();
         volume
             .rebuild_copies(|_| ControlFlow::Continue(()))
             .map_err(text)?;
         let copies = volume.copies().map_err(text)?;
         pool.into_store().close().map_err(text)?;
-        Ok(copies.iter().all(|copy| copy.state == LegState::Current))
+        let whole = copies.iter().all(|copy| copy.state == LegState::Current);
+        Ok(whole.then(|| copies.into_iter().map(|copy| copy.path).collect()))
     }
 
     /// With one device; `None` if that one does not count, or does not do alone and says so.
@@ -188,11 +217,12 @@ impl<'f> Judge<'f> {
         device: usize,
         expected: &Expected<'_>,
     ) -> Result<Option<Visible>, String> {
-        if expected.story == Story::Lost(device) {
-            return Ok(None);
-        }
+        let must = match expected.alone[device] {
+            Alone::Anything => return Ok(None),
+            Alone::Refuses => return self.refuses(image, device),
+            alone => alone == Alone::Holds,
+        };
         self.files.lay_out(image, &[device])?;
-        let must = device == 0 || expected.whole;
         if !must {
             // What was away stands on its own until it is told that it came back.
             let label = Volume::inspect(&self.files.path(device));
@@ -209,6 +239,14 @@ impl<'f> Judge<'f> {
         drop(pool.into_store().abandon());
         expected.contract.judge(&seen)?;
         Ok(Some(seen))
+    }
+
+    fn refuses(&self, image: &Difference, device: usize) -> Result<Option<Visible>, String> {
+        self.files.lay_out(image, &[device])?;
+        match Volume::inspect(&self.files.path(device)) {
+            Err(VolumeError::NotAPool(_)) => Ok(None),
+            found => Err(format!("it went, and says {found:?}")),
+        }
     }
 
     /// One device is used without the other, which is there again behind that: it is not trusted,
@@ -242,8 +280,21 @@ impl<'f> Judge<'f> {
         }
         volume.return_copy(lost).map_err(text)?;
         match self.close_rebuilt(pool)? {
-            true => self.files.are_alike(device, other),
-            false => Ok(()),
+            Some(copies) => self.files.are_alike(&copies),
+            None => Ok(()),
         }
+    }
+}
+
+/// A recovery lets go what was to go.
+fn after_recovery<'e>(expected: &Expected<'e>) -> Expected<'e> {
+    let alone = |device: usize| match (expected.story, expected.alone[device]) {
+        (Story::Exchanged(old), Alone::Holds) if old == device => Alone::MayHold,
+        (_, alone) => alone,
+    };
+    Expected {
+        contract: expected.contract.clone(),
+        story: expected.story,
+        alone: [0, 1, 2].map(alone),
     }
 }

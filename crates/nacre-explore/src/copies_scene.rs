@@ -1,5 +1,6 @@
 //! Crashes of a pool with two copies, at every fence: with both devices there, and with either one
-//! lost. Devices also fail in the middle of an operation, come back, are replaced and are sealed.
+//! lost. Devices also fail in the middle of an operation, come back, are replaced, lost or healthy, and are
+//! sealed.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -17,7 +18,7 @@ use crate::action::Action;
 use crate::bench::Bench;
 use crate::copies_files::{Files, scrub, text};
 use crate::copies_judge::{Expected, Judge};
-use crate::copies_story::Story;
+use crate::copies_story::{Alone, Story};
 use crate::ground::Ground;
 use crate::judge::Contract;
 use crate::sabotage::Sabotage;
@@ -43,12 +44,14 @@ const LOGGED: Action = Action::Rename("d/s", "x", EXCHANGE);
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
-const STORIES: [Story; 6] = [
+const STORIES: [Story; 8] = [
     Story::Whole,
     Story::Lost(0),
     Story::Lost(1),
     Story::Back,
     Story::Replaced,
+    Story::Exchanged(0),
+    Story::Exchanged(1),
     Story::Sealed,
 ];
 
@@ -60,6 +63,8 @@ struct Played {
     actions: Vec<Option<Action>>,
     /// From how many operations on the second copy is whole.
     whole_from: usize,
+    /// From how many operations on the one is gone for which it came.
+    gone_from: usize,
 }
 
 /// Plays all stories and crashes them.
@@ -150,10 +155,14 @@ impl Player<'_> {
             self.does(&pool, LOGGED)?;
         }
         self.step(&pool)?;
-        let mut whole_from = 0;
-        if matches!(story, Story::Back | Story::Replaced) {
+        let (mut whole_from, mut gone_from) = (0, 0);
+        if story.is_joined() {
             self.rebuild(files, story, &pool)?;
             whole_from = self.actions.len();
+        }
+        if let Story::Exchanged(old) = story {
+            self.let_go(&pool, files.path(old))?;
+            gone_from = self.actions.len();
         }
         (1..LENGTH).try_for_each(|_| self.step(&pool))?;
         match self.random.below(2) {
@@ -168,6 +177,7 @@ impl Player<'_> {
             states: self.states,
             actions: self.actions,
             whole_from,
+            gone_from,
         })
     }
 
@@ -197,13 +207,17 @@ impl Player<'_> {
     /// The second copy comes, with operations in between.
     fn rebuild(&mut self, files: &Files, story: Story, pool: &Fs) -> Result<(), String> {
         let volume = pool.store().volume();
-        let second = volume.copies().map_err(text)?;
-        let second = second.get(1).ok_or("there is no second copy")?.uuid;
+        let place = match story {
+            Story::Exchanged(old) => old,
+            _ => 1,
+        };
+        let old = volume.copies().map_err(text)?;
+        let old = old.get(place).ok_or("there is no second copy")?.uuid;
         let came = match story {
-            Story::Replaced => volume
-                .replace_copy(second, &files.path(2), true)
+            Story::Back => volume.return_copy(old),
+            _ => volume
+                .replace_copy(old, &files.path(2), true)
                 .map(|_| true),
-            _ => volume.return_copy(second),
         };
         if !came.map_err(text)? {
             return Err("the second copy does not come back".into());
@@ -219,6 +233,15 @@ impl Player<'_> {
             _ => return Err("the second copy is not whole".into()),
         }
         Ok(())
+    }
+
+    fn let_go(&mut self, pool: &Fs, old: PathBuf) -> Result<(), String> {
+        let gone = pool.store().volume().let_replaced_go().map_err(text)?;
+        self.changed_nothing();
+        match gone == [old] {
+            true => Ok(()),
+            false => Err(format!("{gone:?} went")),
+        }
     }
 }
 
@@ -281,8 +304,24 @@ fn expected(
             older: None,
         },
         story,
-        whole: !matches!(story, Story::Back | Story::Replaced)
-            || (played.whole_from > 0 && over >= played.whole_from),
+        alone: [0, 1, 2].map(|device| alone(played, story, device, over)),
+    }
+}
+
+/// What a device has to be by itself when so many operations are over.
+fn alone(played: &Played, story: Story, device: usize, over: usize) -> Alone {
+    let is_whole = played.whole_from > 0 && over >= played.whole_from;
+    match story {
+        Story::Lost(lost) if device == lost => Alone::Anything,
+        Story::Exchanged(old) if device == old => match played.gone_from {
+            from if from > over + 1 => Alone::Holds,
+            from if from > over => Alone::MayHold,
+            _ => Alone::Refuses,
+        },
+        _ if device == story.stays() => Alone::Holds,
+        _ if device != story.second() => Alone::Anything,
+        _ if story.is_joined() && !is_whole => Alone::MayHold,
+        _ => Alone::Holds,
     }
 }
 

@@ -11,16 +11,43 @@ pub(crate) enum Story {
     Back,
     /// A third one takes the place of the second, which is lost.
     Replaced,
+    /// A third one comes for one of them that is there, which goes then.
+    Exchanged(usize),
     /// They are sealed, and stored to afterwards.
     Sealed,
 }
 
+/// What a device has to be by itself after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    /// It is not looked at.
+    Anything,
+    /// If it opens, it holds what is expected.
+    MayHold,
+    Holds,
+    /// It is no device of the pool any more.
+    Refuses,
+}
+
 impl Story {
-    /// The device beside the first one, in the end.
+    /// The device that is there from the beginning to the end.
+    pub fn stays(self) -> usize {
+        match self {
+            Story::Exchanged(0) => 1,
+            _ => 0,
+        }
+    }
+
+    /// The device beside it, in the end.
     pub fn second(self) -> usize {
         match self {
-            Story::Replaced => 2,
+            Story::Replaced | Story::Exchanged(_) => 2,
             _ => 1,
         }
+    }
+
+    /// Whether that one comes in the middle.
+    pub fn is_joined(self) -> bool {
+        matches!(self, Story::Back | Story::Replaced | Story::Exchanged(_))
     }
 }

@@ -9,6 +9,7 @@ use crate::action::{Action, Torn};
 use crate::visible::{Seen, Visible, look, part};
 
 /// What one program may find: its operation that a crash cuts short, and where it works.
+#[derive(Clone)]
 pub struct Contract<'v> {
     /// The directory; empty for the root.
     pub home: &'static str,

@@ -65,6 +65,16 @@ impl Volume {
         Ok(gone)
     }
 
+    /// Copies for which others have come that are current, and that are copies still. Not those
+    /// that hold something alone, which is to move first.
+    pub fn replaced_copies(&self) -> Result<Vec<CopyInfo>, VolumeError> {
+        if self.legs().is_some_and(|legs| legs.own().is_some()) {
+            return Ok(Vec::new());
+        }
+        let pairs = replaced(&self.copies()?).into_iter();
+        Ok(pairs.map(|(old, _)| old).collect())
+    }
+
     /// As [`Volume::let_replaced_go`], in memory.
     pub(crate) fn let_legs_go(
         &self,

@@ -2,7 +2,7 @@
 
 use super::named::is_at;
 use super::own;
-use super::rebuilt::rebuild;
+use super::rebuilt::rebuild_after;
 use crate::attached::Attached;
 use crate::commands::grow;
 use crate::failure::{Failure, Result};
@@ -76,13 +76,9 @@ fn begin_copies(arguments: &grow::Added) -> Result<()> {
 /// The device is one of the copies, and is rebuilt; it may have begun to before.
 fn add_copy(arguments: &grow::Added) -> Result<ExitCode> {
     let pool = Attached::open_to_rebuild(&arguments.pool)?;
-    let volume = pool.fs.store().volume();
-    let done =
-        come_in(volume, arguments).and_then(|()| rebuild(&arguments.pool, pool.fs.store(), false));
-    let detached = pool.detach();
-    let code = done?;
-    detached?;
-    Ok(code)
+    rebuild_after(pool, &arguments.pool, false, |volume| {
+        come_in(volume, arguments)
+    })
 }
 
 fn come_in(volume: &Volume, arguments: &grow::Added) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `nacre device rebuild`.
 
 use super::own;
-use super::rebuilt::rebuild;
+use super::rebuilt::rebuild_after;
 use crate::attached::Attached;
 use crate::failure::Result;
 use clap::Args;
@@ -32,12 +32,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         back?;
         return own::go_on(&arguments.pool, arguments.json);
     }
-    let done = bring_back(pool.fs.store().volume())
-        .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
-    let detached = pool.detach();
-    let code = done?;
-    detached?;
-    Ok(code)
+    rebuild_after(pool, &arguments.pool, arguments.json, bring_back)
 }
 
 /// Takes copies back that are there again.

@@ -1,11 +1,12 @@
 //! Copies that lack something get it, and what came of it.
 
 use super::leaving::{self, Report};
+use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use crate::{output, size};
 use indicatif::ProgressBar;
 use nacre_store::Store;
-use nacre_volume::LegState;
+use nacre_volume::{LegState, Volume, VolumeError};
 use serde::Serialize;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -22,6 +23,8 @@ pub struct Rebuilt {
     degraded: usize,
     /// Devices for which others have come: they are no devices of the pool any more.
     removed: Vec<PathBuf>,
+    /// Those that stay copies until nobody uses the pool.
+    stay: Vec<PathBuf>,
     /// What became of the disk for which another one has come, where each holds a part alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     leaves: Option<Report>,
@@ -37,6 +40,14 @@ impl Rebuilt {
         self
     }
 
+    /// What stayed goes when the last one leaves, which may be who reports.
+    fn without_gone(mut self) -> Self {
+        let is_gone =
+            |path: &mut PathBuf| matches!(Volume::inspect(path), Err(VolumeError::NotAPool(_)));
+        self.removed.extend(self.stay.extract_if(.., is_gone));
+        self
+    }
+
     /// Reports, and tells whether all is done.
     pub fn tell(&self, json: bool) -> Result<ExitCode> {
         match json {
@@ -48,9 +59,19 @@ impl Rebuilt {
     }
 }
 
-/// Rebuilds what is to be rebuilt, and reports.
-pub fn rebuild(pool: &Path, store: &Store, json: bool) -> Result<ExitCode> {
-    rebuilt(pool, store)?.tell(json)
+/// Does `first` in a pool, rebuilds what is to be rebuilt, leaves the pool, and reports.
+pub fn rebuild_after(
+    pool: Attached,
+    path: &Path,
+    json: bool,
+    first: impl FnOnce(&Volume) -> Result<()>,
+) -> Result<ExitCode> {
+    let store = pool.fs.store();
+    let done = first(store.volume()).and_then(|()| rebuilt(path, store));
+    let detached = pool.detach();
+    let report = done?.without_gone();
+    detached?;
+    report.tell(json)
 }
 
 /// Rebuilds what is to be rebuilt.
@@ -74,11 +95,13 @@ pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
     let removed = volume.let_replaced_go()?;
     let copies = volume.copies()?;
     let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
+    let stay = volume.replaced_copies()?.into_iter().map(|copy| copy.path);
     Ok(Rebuilt {
         rebuilt,
         bytes,
         degraded: degraded.count(),
         removed,
+        stay: stay.collect(),
         leaves: None,
     })
 }
@@ -98,6 +121,13 @@ fn describe(report: &Rebuilt) -> String {
     }
     for path in &report.removed {
         let _ = writeln!(text, "{}: removed", path.display());
+    }
+    for path in &report.stay {
+        let path = path.display();
+        let _ = writeln!(
+            text,
+            "{path}: stays a copy while the pool is in use, as programs may have it mapped; then it goes"
+        );
     }
     text
 }

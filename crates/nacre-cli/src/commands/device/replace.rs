@@ -2,7 +2,7 @@
 
 use super::named::{find, is_at};
 use super::own;
-use super::rebuilt::rebuild;
+use super::rebuilt::rebuild_after;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use clap::Args;
@@ -15,7 +15,8 @@ use std::process::ExitCode;
 ///
 /// Programs go on meanwhile, and store to the new device, too. One that was lost goes at once. One
 /// that is there stays a copy until the new one has everything; then it is no device of the pool
-/// any more. Killed, it goes on when it is called again, or `nacre device rebuild`.
+/// any more. In memory the one that is read (as a rule the first) stays while programs use the pool
+/// that may have it mapped, and goes by itself. Killed, it goes on when it is called again, or `nacre device rebuild`.
 ///
 /// Where disks hold metadata together and the rest each alone nobody may use the pool at the moment
 /// that it begins. What a disk that is there alone holds moves to the others, the new one too; what
@@ -48,12 +49,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         begin_own(&copies?, arguments)?;
         return own::go_on(&arguments.pool, arguments.json);
     }
-    let done = begin(volume, arguments)
-        .and_then(|()| rebuild(&arguments.pool, pool.fs.store(), arguments.json));
-    let detached = pool.detach();
-    let code = done?;
-    detached?;
-    Ok(code)
+    rebuild_after(pool, &arguments.pool, arguments.json, |volume| {
+        begin(volume, arguments)
+    })
 }
 
 /// The new one is in the pool, unless the old one is out of it already.
