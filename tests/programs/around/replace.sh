@@ -189,10 +189,43 @@ main() {
 in_memory() {
     note "in memory"
     a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c d=$SCRATCH/d folder=$SCRATCH/none
+    mkdir "$folder"
     trap leave EXIT
+    healthy "$b" "$c"
+    healthy "$a" "$c"
+    killed
+    more
+    mapped
+    canary
+}
+
+mapped() {
+    note "the one that is read stays while a program maps a file, and goes when it ends"
     fresh --copies 2 "$a" "$b"
-    refuses "a healthy one" "is memory" nacre device replace "$a" "$b" "$c"
-    refuses "a further one" "is memory" nacre device add "$a" "$c"
+    "$NACRE" run -q --pool "$a" -- /usr/bin/python3 -c '
+import mmap, os, sys, time
+with open("/nacre/m", "w+b") as file:
+    file.truncate(8192)
+    shown = mmap.mmap(file.fileno(), 8192)
+shown[:5] = b"first"
+open(sys.argv[1], "w").close()
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+shown[:5] = b"later"
+' "$SCRATCH/maps" "$SCRATCH/end" &
+    local program=$!
+    wait_for 60 "the mapping" test -e "$SCRATCH/maps"
+    contains "told" "$a: stays a copy" "$(nacre device replace "$a" "$a" "$c")"
+    gives "states" "current current current" states "$a"
+    contains "again" "$a: stays a copy" "$(nacre device rebuild "$b")"
+    contains "as JSON" '"stay": [' "$(nacre device rebuild --json "$b")"
+    touch "$SCRATCH/end"
+    wait $program || fail "the program: $?"
+    gives "states" "current current" states "$c"
+    refuses "the old one" "no device of a Nacre pool" nacre info "$a"
+    gives "on the new one" later bash -c "'$NACRE' cat '$c:/m' | head -c 5"
+    cmp -i $data -n $((80 << 20)) "$b" "$c" || fail "the copies differ"
+    rm -f "$SCRATCH/maps" "$SCRATCH/end"
 }
 
 main
