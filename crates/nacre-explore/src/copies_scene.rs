@@ -155,13 +155,13 @@ impl Player<'_> {
             self.does(&pool, LOGGED)?;
         }
         self.step(&pool)?;
-        let (mut whole_from, mut gone_from) = (0, 0);
+        let (mut whole_from, mut gone_from) = (0, usize::MAX);
         if story.is_joined() {
             self.rebuild(files, story, &pool)?;
             whole_from = self.actions.len();
         }
-        if let Story::Exchanged(old) = story {
-            self.let_go(&pool, files.path(old))?;
+        if story == Story::Exchanged(1) {
+            self.let_go(&pool, files.path(1))?;
             gone_from = self.actions.len();
         }
         (1..LENGTH).try_for_each(|_| self.step(&pool))?;
@@ -170,6 +170,7 @@ impl Player<'_> {
             _ => {
                 drop(pool.into_store().close().map_err(text)?);
                 self.changed_nothing();
+                gone_from = gone_from.min(self.actions.len());
             }
         }
         Ok(Played {
@@ -215,9 +216,7 @@ impl Player<'_> {
         let old = old.get(place).ok_or("there is no second copy")?.uuid;
         let came = match story {
             Story::Back => volume.return_copy(old),
-            _ => volume
-                .replace_copy(old, &files.path(2), true)
-                .map(|_| true),
+            _ => volume.replace_copy(old, &files.path(2), true).map(|_| true),
         };
         if !came.map_err(text)? {
             return Err("the second copy does not come back".into());
@@ -314,6 +313,7 @@ fn alone(played: &Played, story: Story, device: usize, over: usize) -> Alone {
     match story {
         Story::Lost(lost) if device == lost => Alone::Anything,
         Story::Exchanged(old) if device == old => match played.gone_from {
+            // The one that is read goes when the last one leaves.
             from if from > over + 1 => Alone::Holds,
             from if from > over => Alone::MayHold,
             _ => Alone::Refuses,

@@ -348,9 +348,10 @@ impl Volume {
     pub(crate) fn write_labels(
         &self,
         mirror: &Mirror,
-        table: &LabelInfo,
+        mut table: LabelInfo,
     ) -> Result<(), VolumeError> {
-        match write_to_legs(table, &mirror.facts()) {
+        table.sequence += 1;
+        match write_to_legs(&table, &mirror.facts()) {
             0 => Err(VolumeError::WriteFailed(self.path().to_owned())),
             _ => Ok(()),
         }

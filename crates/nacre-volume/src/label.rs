@@ -690,11 +690,11 @@ pub(crate) fn kind(device: &Arc<Device>) -> Result<DeviceKind, VolumeError> {
     Ok(window(device, 0)?.kind())
 }
 
-/// Whether the first and the last 4 KiB hold nothing but zeros, or what a device says that left.
+/// Whether the first and the last 4 KiB hold nothing but zeros.
 pub(crate) fn blank(device: &Arc<Device>) -> Result<bool, VolumeError> {
     for at in [Some(0), second_copy(device.len())].into_iter().flatten() {
         let bytes: [u8; LABEL_SIZE as usize] = window(device, at)?.read_array(DeviceOffset(at));
-        if !left::is_left(&bytes) && bytes.iter().any(|&byte| byte != 0) {
+        if bytes.iter().any(|&byte| byte != 0) {
             return Ok(false);
         }
     }
@@ -759,6 +759,5 @@ fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), Volum
     Ok(())
 }
 
-pub(crate) mod left;
 #[cfg(test)]
 mod tests;

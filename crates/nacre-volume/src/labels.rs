@@ -52,29 +52,6 @@ impl Labels {
         known.map_or_else(|| self.open(uuid.0), |(_, device)| Some(device))
     }
 
-    /// The table that has a device. Copies that this process knows may all have left; what the last
-    /// one says leads on.
-    fn table_with(&self, device: Uuid) -> Option<LabelInfo> {
-        let mut table = self.newest()?;
-        while !table.devices.iter().any(|entry| entry.uuid == device) {
-            self.look_at_all(&table);
-            let next = self.newest().filter(|next| next.sequence > table.sequence);
-            table = next?;
-        }
-        Some(table)
-    }
-
-    fn look_at_all(&self, table: &LabelInfo) {
-        let known = self.known();
-        for (_, entry) in table.copies() {
-            let is_known = known.iter().any(|(uuid, _)| *uuid == entry.uuid);
-            let found = (!is_known).then(|| self.find(entry)).flatten();
-            if let Some(found) = found {
-                self.add(entry.uuid, &found.device);
-            }
-        }
-    }
-
     /// Whoever is alone with a device is about to make something else of it.
     fn find(&self, entry: &LabelDevice) -> Option<Member> {
         let found = find_copy(self.pool, entry, self.folder.as_deref(), self.trust)?;
@@ -91,7 +68,7 @@ impl Labels {
 
 impl LegRegistry for Labels {
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>> {
-        let table = self.table_with(Uuid(leg))?;
+        let table = self.newest()?;
         let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
         let found = self.find(entry)?;
         self.add(entry.uuid, &found.device);
@@ -107,7 +84,9 @@ impl LegRegistry for Labels {
 
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
         let own = self.known().into_iter().map(|(_, device)| device);
-        let all: Vec<_> = own.chain(legs.iter().filter_map(|leg| leg.device.clone())).collect();
+        let all: Vec<_> = own
+            .chain(legs.iter().filter_map(|leg| leg.device.clone()))
+            .collect();
         let mut table = newest_of(self.pool, all.iter()).ok_or(MediaFailed)?;
         for entry in &mut table.devices {
             if let Some(leg) = legs.iter().find(|leg| leg.id == entry.uuid.0) {
@@ -135,14 +114,13 @@ pub(crate) fn write_to_legs(table: &LabelInfo, legs: &[LegFacts]) -> usize {
     current
 }
 
-/// The newest label of the pool on some devices; one may have left it.
+/// The newest label of the pool on some devices.
 pub(crate) fn newest_of<'a>(
     pool: Uuid,
     devices: impl Iterator<Item = &'a Arc<Device>>,
 ) -> Option<LabelInfo> {
-    let known = |device| label::read(device).ok().or_else(|| label::left::read(device));
     devices
-        .filter_map(known)
+        .filter_map(|device| label::read(device).ok())
         .filter(|label| label.pool == pool)
         .max_by_key(|label| label.sequence)
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Access, Device, Granularity, LegState, Owner};
-use nacre_runtime::Trust;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelInfo};
@@ -22,8 +21,8 @@ impl Volume {
     }
 
     /// As [`Volume::open`]; if the device is lost or has left, by the first of these copies of it
-    /// that is there and whole, or of those that were when it left. Nobody named them: they must be
-    /// of those who may write a device of this owner.
+    /// that is there and whole. Nobody named them: they must be of those who may write a device of
+    /// this owner.
     pub fn open_or_copy(
         member: &Path,
         copies: &[PathBuf],
@@ -37,11 +36,8 @@ impl Volume {
         let Some(owner) = owner else {
             return Err(lost);
         };
-        let trust = trust_of(owner);
-        let known = || std::iter::once(member).chain(copies.iter().map(PathBuf::as_path));
-        let left = known().flat_map(|it| left_by(it, trust));
-        for copy in copies.iter().cloned().chain(left) {
-            let find = || Members::find_from(&copy, access, trust);
+        for copy in copies {
+            let find = || Members::find_from(copy, access, trust_of(owner));
             match Self::of_members(&find, access) {
                 Err(error) if error.is_loss() => {}
                 other => return other,
@@ -234,20 +230,6 @@ impl Members {
 
 /// Whether a device is part of the pool as it is now. A copy that was lost keeps the label that it
 /// had then.
-/// Where the copies of a pool are that a device left.
-fn left_by(device: &Path, trust: Trust) -> Vec<PathBuf> {
-    let device = Device::open(device, Access::ReadOnly).map(Arc::new);
-    let is_theirs = |it: &Arc<Device>| {
-        let Owner { uid, gid, mode } = it.owner();
-        trust.accepts_owner(uid, gid, mode)
-    };
-    let others = device
-        .ok()
-        .filter(is_theirs)
-        .map(|it| label::left::others(&it));
-    others.unwrap_or_default()
-}
-
 fn is_stored_to(found: &Members, member: &Member) -> bool {
     let entry = &found.table.devices[member.place.unwrap_or(0)];
     entry.state.is_none_or(LegState::is_stored_to)

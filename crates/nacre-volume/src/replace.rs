@@ -9,7 +9,7 @@ use nacre_types::Uuid;
 use crate::copies::CopyInfo;
 use crate::disk::LegsDisk;
 use crate::error::VolumeError;
-use crate::label::{LabelInfo, left};
+use crate::label::{self, LabelInfo};
 use crate::seats::Comes;
 use crate::volume::Volume;
 
@@ -46,7 +46,7 @@ impl Volume {
 
     /// Lets copies go for which others have come that are current now. Answers where they are: they
     /// are no devices of the pool any more, and their labels are erased. In memory the one that is
-    /// read stays while the pool is in use, if anything of it was mapped.
+    /// read stays while others use the pool: programs may have it mapped, and all are present on it.
     pub fn let_replaced_go(&self) -> Result<Vec<PathBuf>, VolumeError> {
         if let Some(mirror) = self.mirror() {
             return self.let_legs_go(mirror, false);
@@ -57,8 +57,8 @@ impl Volume {
         };
         let mut gone = Vec::new();
         for (old, _) in replaced(&self.copies()?) {
-            if let (Some(device), table) = self.let_disk_go(legs, old.uuid)? {
-                left::leave(&device, old.size, &table)?;
+            if let Some(device) = self.let_disk_go(legs, old.uuid)? {
+                label::erase(&device, old.size)?;
             }
             gone.push(old.path);
         }
@@ -110,16 +110,14 @@ impl Volume {
         self.tell_missing(mirror)?;
         let device = leg.and_then(|leg| leg.device.clone());
         let device = device.or_else(|| self.device_of(mirror, old.uuid));
-        let table = mirror.changing_labels(|| {
-            let mut next = self.next_without(&self.table_of(mirror)?, old.uuid)?;
-            next.sequence += 1;
-            self.write_labels(mirror, &next)?;
-            Ok::<_, VolumeError>(next)
+        mirror.changing_labels(|| {
+            let next = self.next_without(&self.table_of(mirror)?, old.uuid)?;
+            self.write_labels(mirror, next)
         })?;
         if let Some(leg) = leg {
             mirror.forget_leg(leg.slot);
         }
-        match device.map(|device| left::leave(&device, old.size, &table)) {
+        match device.map(|device| label::erase(&device, old.size)) {
             Some(Err(why)) if old.state.is_stored_to() => Err(why),
             // One that failed may refuse, and its label is known to be an old one.
             _ => Ok(true),
@@ -133,11 +131,7 @@ impl Volume {
     }
 
     /// Nothing is written to a disk any more: all that was is on the new one, too.
-    fn let_disk_go(
-        &self,
-        legs: &LegsDisk,
-        old: Uuid,
-    ) -> Result<(Option<Arc<Device>>, LabelInfo), VolumeError> {
+    fn let_disk_go(&self, legs: &LegsDisk, old: Uuid) -> Result<Option<Arc<Device>>, VolumeError> {
         let known = legs.labels().known().into_iter();
         let device = known.filter(|(uuid, _)| *uuid == old).map(|it| it.1).next();
         let go = || {
@@ -145,12 +139,12 @@ impl Volume {
             legs.changing_labels(|| {
                 let table = legs.table().map_err(|why| self.disk_failed(why))?;
                 let next = self.next_without(&table, old)?;
-                let written = legs.write_table(next.clone(), 0);
-                written.map_err(|why| self.disk_failed(why))?;
-                Ok(next)
+                let written = legs.write_table(next, 0);
+                written.map_err(|why| self.disk_failed(why))
             })
         };
-        Ok((device, self.while_nobody_commits(go)?))
+        self.while_nobody_commits(go)?;
+        Ok(device)
     }
 
     fn next_without(&self, table: &LabelInfo, old: Uuid) -> Result<LabelInfo, VolumeError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nacre_types::site;
 
-use super::shared::{Count, Shared, regions};
+use super::shared::{Count, Shared};
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
 use crate::device::Device;
@@ -18,15 +18,16 @@ impl Mirror {
     /// a second time.
     #[cold]
     pub(super) fn adapt(&self, states: States) {
-        for slot in states.stored_to() {
-            if self.leg(slot).is_none() && !self.open(slot) {
-                self.lose(slot, self.why_not_there(slot));
-            }
-        }
+        let is_lost = |slot: &usize| self.leg(*slot).is_none() && !self.open(*slot);
+        let lost: Vec<usize> = states.stored_to().filter(is_lost).collect();
         let current = states.slots_that(|state| state == LegState::Current);
         let current: Vec<(usize, &Media)> = current
             .filter_map(|slot| Some((slot, &self.leg(slot)?.data)))
             .collect();
+        // Who has none that is current fails, and takes none from others.
+        for slot in lost.into_iter().filter(|_| !current.is_empty()) {
+            self.lose(slot, self.why_not_there(slot));
+        }
         for slot in 0..SLOTS {
             let other = current.iter().find(|(other, _)| *other != slot);
             if let Some(leg) = self.leg(slot) {
@@ -79,9 +80,20 @@ impl Mirror {
         let states = self.states();
         let current = states.slots_that(|state| state == LegState::Current);
         let first = std::iter::once(states.read_slot());
-        let mut slots = first.chain(current).chain(0..SLOTS);
+        let mut slots = first.chain(current);
         match slots.find_map(|slot| self.leg(slot)) {
             Some(leg) => &leg.data,
+            None => self.left_over(),
+        }
+    }
+
+    /// Where this process has no leg that is current any more nothing that it reads counts.
+    fn left_over(&self) -> &Media {
+        match (0..SLOTS).find_map(|slot| self.leg(slot)) {
+            Some(leg) => {
+                leg.data.watched.fail();
+                &leg.data
+            }
             None => panic!("a mirror without a leg"),
         }
     }
@@ -90,10 +102,7 @@ impl Mirror {
     pub(super) fn notice(&self) -> Result<(), MediaFailed> {
         let is_bad = |watched: &Watched| watched.is_lost() || watched.health().is_err();
         for slot in self.states().stored_to() {
-            if self
-                .leg(slot)
-                .is_some_and(|leg| is_bad(&leg.data.watched))
-            {
+            if self.leg(slot).is_some_and(|leg| is_bad(&leg.data.watched)) {
                 self.lose(slot, LegState::Failed);
             }
         }
@@ -102,7 +111,7 @@ impl Mirror {
             self.adapt(states);
         }
         let reader = self.leg(states.read_slot());
-        match reader.is_some_and(|leg| leg.data.watched.health().is_err()) {
+        match reader.is_none_or(|leg| leg.data.watched.health().is_err()) {
             true => Err(MediaFailed),
             false => self.settle_labels(),
         }
@@ -123,18 +132,16 @@ impl Mirror {
         }
     }
 
-    /// A leg goes for which another one has come that is current. The one that is read stays if
-    /// programs may have it mapped, unless nobody else uses the mirror. `false`: it stays.
+    /// A leg goes for which another one has come that is current. The one that is read stays unless
+    /// nobody else uses the mirror: programs may have it mapped, and whoever looks at nothing for a
+    /// while knows it at least. `false`: it stays.
     pub fn let_go(&self, slot: usize, new: usize, is_alone: bool) -> bool {
         let Some(shared) = self.shared.get().filter(|_| self.writable) else {
             return false;
         };
-        // Nobody begins to map meanwhile.
-        let _changing = shared.lock_bits();
-        let is_mapped = shared.mapped.has_any(regions(self.window.clone()));
         let gone = shared.change(|states| {
             let has_come = states.of(new) == Some(LegState::Current);
-            let may_go = is_alone || !is_mapped || states.read_slot() != slot;
+            let may_go = is_alone || states.read_slot() != slot;
             let stays = !has_come || !may_go || !states.of(slot)?.is_stored_to();
             (!stays).then(|| states.losing(slot, LegState::Failed))?
         });

@@ -223,11 +223,7 @@ impl Mirror {
     /// Gives a unit the right contents on all legs.
     fn make(&self, at: u64, right: &[u8]) {
         // Those that are being rebuilt get it, too: they may have got what was wrong.
-        for leg in self
-            .states()
-            .stored_to()
-            .filter_map(|slot| self.leg(slot))
-        {
+        for leg in self.states().stored_to().filter_map(|slot| self.leg(slot)) {
             let mut stored = leg.data.write(DeviceOffset(at), right, StoreKind::Data);
             stored.join(Unfenced::nothing());
         }

@@ -130,18 +130,11 @@ impl Mirror {
         }
     }
 
-    /// Programs have a range in mappings of their own from now on, and may store to it.
+    /// Programs may store to a range through mappings of their own from now on.
     pub(crate) fn expect_mapped(&self, at: u64, len: u64) {
-        let (shared, range) = (self.shared(), regions(at..at + len));
-        if len == 0 || shared.mapped.has_all(range.clone()) {
-            return;
-        }
-        match self.writable {
-            true => self.intend(at, len, true),
-            false => {
-                let _changing = shared.lock_bits();
-                shared.mapped.set_all(range);
-            }
+        let range = regions(at..at + len);
+        if self.writable && len > 0 && !self.shared().mapped.has_all(range) {
+            self.intend(at, len, true);
         }
     }
 
@@ -314,10 +307,11 @@ impl Mirror {
         };
         let states = shared.states();
         for slot in states.stored_to() {
-            let Some(leg) = self.leg(slot) else {
-                continue;
+            let leg = self.leg(slot);
+            let is_done = |leg: &Leg| {
+                leg.data.fence(Unfenced::nothing()).is_ok() && !leg.data.watched.is_lost()
             };
-            if leg.data.fence(Unfenced::nothing()).is_err() || leg.data.watched.is_lost() {
+            if !leg.is_some_and(is_done) {
                 return self.notice();
             }
         }
