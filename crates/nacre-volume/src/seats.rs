@@ -58,11 +58,13 @@ impl LabelInfo {
         }
     }
 
-    /// A copy leaves its place.
+    /// A copy leaves its place. Whoever came for it is there now for the one that it came for.
     pub(crate) fn vacate(&mut self, left: Uuid) {
+        let task = self.devices.iter().find(|entry| entry.uuid == left);
+        let task = task.and_then(|entry| entry.replaces);
         for entry in &mut self.devices {
             if entry.replaces == Some(left) {
-                entry.replaces = None;
+                entry.replaces = task;
             }
             if entry.uuid == left {
                 (entry.state, entry.stay) = (Some(LegState::Failed), Stay::Gone);

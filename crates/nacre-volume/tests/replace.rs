@@ -331,8 +331,7 @@ fn in_memory_what_is_read_stays_while_the_pool_is_in_use() {
     pool.put(&volume, 1);
     replace(&volume, &pool, "a", "c");
     assert_eq!(rebuild(&volume), 1);
-    assert_eq!(volume.let_replaced_go().unwrap(), Vec::<PathBuf>::new());
-    assert_eq!(pool.states("a"), [LegState::Current; 3]);
+    let volume = let_go_later(&pool, volume);
     // The other one goes.
     replace(&volume, &pool, "b", "d");
     assert_eq!(rebuild(&volume), 1);
@@ -343,6 +342,29 @@ fn in_memory_what_is_read_stays_while_the_pool_is_in_use() {
     drop(volume);
     pool.remove("d");
     assert_eq!(byte(&pool.open("c")), 2);
+}
+
+#[test]
+fn in_memory_one_that_comes_for_the_new_one_takes_its_task_over() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 1);
+    replace(&volume, &pool, "a", "c");
+    assert_eq!(rebuild(&volume), 1);
+    let volume = let_go_later(&pool, volume);
+    replace(&volume, &pool, "c", "d");
+    assert_eq!(rebuild(&volume), 1);
+    let volume = let_go(&pool, volume, "c", "d");
+    let volume = let_go(&pool, volume, "a", "d");
+    assert_eq!(pool.states("d"), [LegState::Current; 2]);
+    assert_eq!(byte(&volume), 1);
+}
+
+/// The one that is read stays for now.
+fn let_go_later(pool: &Pool, volume: Volume) -> Volume {
+    assert_eq!(volume.let_replaced_go().unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(pool.states("a"), [LegState::Current; 3]);
+    volume
 }
 
 #[test]

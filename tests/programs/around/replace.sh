@@ -192,15 +192,32 @@ in_memory() {
     mkdir "$folder"
     trap leave EXIT
     healthy "$b" "$c"
-    healthy "$a" "$c"
+    read_one
+    mapped
     killed
     more
-    mapped
     canary
 }
 
+read_one() {
+    note "the one that is read stays while the pool is in use"
+    fresh --copies 2 "$a" "$b"
+    begin_database
+    goes_on before
+    contains "told" "$a: stays a copy" "$(nacre device replace "$a" "$a" "$c")"
+    goes_on afterwards
+    gives "states" "current current current" states "$c"
+    contains "the other one" "$b: removed" "$(nacre device replace "$a" "$b" "$d")"
+    goes_on "with two new ones"
+    end_database
+    gives "states" "current current" states "$c"
+    gives "members" "c d" members "$d"
+    refuses "the old one" "no device of a Nacre pool" nacre info "$a"
+    on_each "$c" "$d"
+}
+
 mapped() {
-    note "the one that is read stays while a program maps a file, and goes when it ends"
+    note "a program that maps a file goes on with it"
     fresh --copies 2 "$a" "$b"
     "$NACRE" run -q --pool "$a" -- /usr/bin/python3 -c '
 import mmap, os, sys, time

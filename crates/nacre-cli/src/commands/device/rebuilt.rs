@@ -126,7 +126,7 @@ fn describe(report: &Rebuilt) -> String {
         let path = path.display();
         let _ = writeln!(
             text,
-            "{path}: stays a copy while the pool is in use, as programs may have it mapped; then it goes"
+            "{path}: stays a copy while programs use the pool, as they read it; then it goes"
         );
     }
     text
