@@ -9,7 +9,7 @@ use nacre_store::{AttachOptions, NewObject, SessionChoice, Store, runtime};
 use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A pool that holds objects, perhaps beside files. Threads may share it; other processes may open
 /// it, too.
@@ -21,6 +21,8 @@ pub struct Pool {
     /// Collections that were found. They have one name as long as they exist: who follows such a
     /// link and finds its generation needs no look at the registry.
     known: RwLock<HashMap<Box<[u8]>, Link>>,
+    /// The process that opened it, whose slot it has.
+    process: u32,
 }
 
 /// The program opens a pool on purpose, so the scan after a crash may use its processors: the
@@ -110,12 +112,28 @@ impl Pool {
             store,
             registry: OnceLock::new(),
             known: RwLock::default(),
+            process: std::process::id(),
         }
     }
 
-    /// Leaves the pool; the last process to do so makes the next opening quick.
+    /// Leaves the pool; the last process to do so makes the next opening quick. A pool that is
+    /// dropped instead stays in use until the process ends.
+    ///
+    /// In a process that was forked from the one that opened it, it leaves that one's alone.
     pub fn close(self) -> Result<()> {
+        if self.refuse_to_forked().is_err() {
+            let _unmapped = self.store.abandon();
+            return Ok(());
+        }
         Ok(self.store.detach()?)
+    }
+
+    /// Two processes in one slot would take each other's locks and lane for their own.
+    pub(crate) fn refuse_to_forked(&self) -> Result<()> {
+        match std::process::id() == self.process {
+            true => Ok(()),
+            false => Err(Error::Forked),
+        }
     }
 
     /// The pool itself.

@@ -431,6 +431,12 @@ fn what_does_not_exist_may_be_told_to_be_left_alone() {
     t.create_collection(b"c");
     t.remove(b"c", b"none").if_exists();
     t.rename((b"c", b"none"), (b"c", b"other")).if_exists();
+    t.write(b"c", b"none", 0, b"bytes".as_slice()).if_exists();
+    t.zero(b"c", b"none", 0, 5).if_exists();
+    t.touch(b"c", b"none").if_exists();
+    t.create(b"c", b"none").if_exists();
+    t.clone_object(b"c", b"none", b"other").if_exists();
+    t.clone_range(b"c", b"none", 0..5, b"other", 0).if_exists();
     t.touch(b"c", b"there").truncate(b"c", b"there", 5);
     t.truncate(b"c", b"there", 7).if_exists();
     pool.commit(&t).unwrap();

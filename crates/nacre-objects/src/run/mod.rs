@@ -42,6 +42,7 @@ impl Pool {
     /// happened, but for a failure of the device: then the operations may be done, and not durable.
     pub fn commit(&self, transaction: &Transaction<'_>) -> Result<()> {
         accepted(transaction)?;
+        self.refuse_to_forked()?;
         if transaction.is_empty() {
             return Ok(());
         }
@@ -142,10 +143,9 @@ impl<'t> Run<'_, 't> {
                 self.move_objects(from, to, &|_| true)?;
                 self.remove_collection(from)
             }
-            Operation::IfExists(inner) => match self.execute(inner) {
-                // Each operation looks for its object first.
-                Err(Error::NoSuchObject(..)) => Ok(()),
-                done => done,
+            Operation::IfExists(inner) => match inner.object() {
+                Some(object) if self.find(object)?.is_none() => Ok(()),
+                _ => self.execute(inner),
             },
             other => self.change_object(other),
         }

@@ -72,11 +72,13 @@ impl Tx<'_> {
         let (mut at, stop) = (offset, end.min(page_start(known)));
         while at < stop {
             let (page, skip) = (at / UNIT_SIZE, (at % UNIT_SIZE) as usize);
-            let part = (stop - at).min(UNIT_SIZE - skip as u64) as usize;
-            at += part as u64;
-            if self.is_hole(staged, page)? {
+            let behind = self.hole_end(staged, page, pages_of(stop))?;
+            if behind > page {
+                at = page_start(behind);
                 continue;
             }
+            let part = (stop - at).min(UNIT_SIZE - skip as u64) as usize;
+            at += part as u64;
             match part == PAGE {
                 true => self.set_page(staged, page, Page::Hole),
                 false => self.write_part(staged, page, skip, &[0; PAGE][..part])?,
@@ -141,36 +143,85 @@ impl Tx<'_> {
         let len = len.min(self.scratch.staged[source].size.saturating_sub(from.1));
         let end = range_end(to.1, len)?;
         let overlap = from.0 == to.0 && from.1 < end && to.1 < from.1 + len;
-        if overlap {
-            let mut bytes = vec![0; len as usize];
-            self.data_read(from.0, from.1, &mut bytes)?;
-            self.data_write(to.0, to.1, &bytes)?;
-            return Ok(len);
-        }
-        let alike = from.1 % UNIT_SIZE == to.1 % UNIT_SIZE;
-        let mut done = 0;
-        while done < len {
-            let (at, there) = (from.1 + done, to.1 + done);
-            if alike && at.is_multiple_of(UNIT_SIZE) && len - done >= UNIT_SIZE {
-                self.share_page((source, at / UNIT_SIZE), (target, there / UNIT_SIZE))?;
-                done += UNIT_SIZE;
-                continue;
-            }
-            let most = if alike {
-                UNIT_SIZE - at % UNIT_SIZE
-            } else {
-                COPY
-            };
-            let mut bytes = vec![0; (len - done).min(most) as usize];
-            self.data_read(from.0, at, &mut bytes)?;
-            self.data_write(to.0, there, &bytes)?;
-            done += bytes.len() as u64;
+        match overlap || from.1 % UNIT_SIZE != to.1 % UNIT_SIZE {
+            true => self.copy_range((source, from), len, to)?,
+            false => self.share_range((source, from), len, (target, to))?,
         }
         let size = &mut self.scratch.staged[target].size;
         if len > 0 {
             *size = (*size).max(end);
         }
         Ok(len)
+    }
+
+    /// Shares the whole units of a range, at an offset that allows it, and copies the rest.
+    fn share_range(
+        &mut self,
+        (source, from): (usize, (ObjectId, u64)),
+        len: u64,
+        (target, to): (usize, (ObjectId, u64)),
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let (at, there) = (from.1 + done, to.1 + done);
+            let (page, to_page) = (at / UNIT_SIZE, there / UNIT_SIZE);
+            let whole = (len - done) / UNIT_SIZE;
+            if !at.is_multiple_of(UNIT_SIZE) || whole == 0 {
+                let part = (len - done).min(UNIT_SIZE - at % UNIT_SIZE);
+                self.copy_range((source, (from.0, at)), part, (to.0, there))?;
+                done += part;
+                continue;
+            }
+            let holes = self.hole_end(source, page, page + whole)? - page;
+            match holes {
+                0 => self.share_page((source, page), (target, to_page))?,
+                _ => self.data_zero(to.0, there, holes * UNIT_SIZE)?,
+            }
+            done += holes.max(1) * UNIT_SIZE;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes of a range, from its end on where the source would be overwritten else.
+    fn copy_range(
+        &mut self,
+        (source, from): (usize, (ObjectId, u64)),
+        len: u64,
+        to: (ObjectId, u64),
+    ) -> Result<()> {
+        let mut pieces = self.pieces_of(source, from.1, len)?;
+        if from.0 == to.0 && to.1 > from.1 {
+            pieces.reverse();
+        }
+        let mut bytes = Vec::new();
+        for (skip, len, is_hole) in pieces {
+            if is_hole {
+                self.data_zero(to.0, to.1 + skip, len)?;
+                continue;
+            }
+            bytes.resize(len as usize, 0);
+            self.data_read(from.0, from.1 + skip, &mut bytes)?;
+            self.data_write(to.0, to.1 + skip, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// A range as pieces to copy at once and holes of any length: where each begins in it, its
+    /// length, and whether it is a hole.
+    fn pieces_of(&self, staged: usize, from: u64, len: u64) -> Result<Vec<(u64, u64, bool)>> {
+        let (mut at, end) = (from, from + len);
+        let mut pieces = Vec::new();
+        while at < end {
+            let page = at / UNIT_SIZE;
+            let behind = self.hole_end(staged, page, pages_of(end))?;
+            let next = match behind > page {
+                true => page_start(behind).min(end),
+                false => end.min(at + COPY),
+            };
+            pieces.push((at - from, next - at, behind > page));
+            at = next;
+        }
+        Ok(pieces)
     }
 
     /// Forgets what was done to the bytes of an object that is removed.
@@ -296,6 +347,23 @@ impl Tx<'_> {
         match self.scratch.staged[staged].pages.get(page) {
             Some(state) => Ok(state == Page::Hole),
             None => Ok(self.old_entry(staged, page)?.is_hole()),
+        }
+    }
+
+    /// Where the holes end that begin with `page`, up to `end`: `page` if it is none.
+    fn hole_end(&self, staged: usize, page: u64, end: u64) -> Result<u64> {
+        if page >= end || !self.is_hole(staged, page)? {
+            return Ok(page);
+        }
+        let known = &self.scratch.staged[staged];
+        if known.pages.get(page).is_some() {
+            return Ok(page + 1);
+        }
+        let next = known.pages.next_from(page).unwrap_or(end).min(end);
+        let old = next.min(pages_of(known.kept));
+        match page < old {
+            true => Ok(known.map(self).run_at(page, old)?.end()),
+            false => Ok(next),
         }
     }
 
