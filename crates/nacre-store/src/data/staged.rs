@@ -404,7 +404,7 @@ impl Tx<'_> {
     fn see(&self, unit: UnitNo, from: usize, to: &mut [u8]) -> Result<()> {
         let start = unit.offset().add(from as u64);
         self.store.read_contents(start, to)?;
-        for (at, bytes, _) in self.scratch.writes.iter() {
+        for (at, bytes, _) in self.scratch.writes.of_unit(start) {
             if (start.0..start.0 + to.len() as u64).contains(&at.0) {
                 let skip = (at.0 - start.0) as usize;
                 to[skip..skip + bytes.len()].copy_from_slice(bytes);
@@ -550,9 +550,7 @@ impl Tx<'_> {
 
     /// Nobody needs what the record was to write to a unit.
     fn forget_writes(&mut self, unit: UnitNo) {
-        let of_unit = unit.offset().0..unit.offset().0 + UNIT_SIZE;
-        let writes = &mut self.scratch.writes;
-        writes.retain(|(at, ..)| !of_unit.contains(&at.0));
+        self.scratch.writes.forget_unit(unit.offset());
     }
 
     /// Gives a whole page of the source to the target, too.
