@@ -106,6 +106,11 @@ fn what_cannot_be_is_refused_and_nothing_ends_the_program() {
 }
 
 #[test]
+fn a_device_that_fails_gives_errors_and_does_not_end_the_program() {
+    assert_eq!(program("tests/c/failing.c"), "told\n");
+}
+
+#[test]
 fn a_child_leaves_its_parents_pool_alone() {
     assert_eq!(program("tests/c/forked.c"), "parent and child\n");
 }

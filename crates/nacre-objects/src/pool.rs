@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{AttachOptions, NewObject, SessionChoice, Store, runtime};
+use nacre_store::{AttachOptions, NewObject, SessionChoice, Store, StoreError, runtime};
 use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
@@ -69,6 +69,7 @@ pub struct Usage {
 impl Pool {
     /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
+        nacre_volume::install_handler();
         let device = DeviceSpec {
             path: path.as_ref().to_path_buf(),
             size: Some(size),
@@ -80,7 +81,11 @@ impl Pool {
     }
 
     /// Opens a pool, by the path of any of its devices.
+    ///
+    /// The first pool that a process opens or creates here sets handlers of SIGBUS and SIGSEGV, so
+    /// that a device which fails gives an error. Faults of other memory go to the handlers before.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Pool> {
+        nacre_volume::install_handler();
         let access = match options.read_only {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
@@ -152,6 +157,22 @@ impl Pool {
         Usage {
             total: found.units * UNIT_SIZE,
             free: found.free_units * UNIT_SIZE,
+        }
+    }
+
+    /// What is not whole on a device that has failed is no damage: it is not given.
+    pub(crate) fn blamed(&self, error: Error) -> Error {
+        let seems = matches!(
+            error.cause(),
+            Error::Damaged(_) | Error::Store(StoreError::Corrupt(_))
+        );
+        match (error, self.store.volume().health()) {
+            (Error::Operation { number, .. }, Err(failed)) if seems => Error::Operation {
+                number,
+                source: Box::new(StoreError::from(failed).into()),
+            },
+            (_, Err(failed)) if seems => StoreError::from(failed).into(),
+            (error, _) => error,
         }
     }
 

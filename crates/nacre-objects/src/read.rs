@@ -245,13 +245,13 @@ impl Pool {
         for _ in 0..TRIES {
             match look() {
                 Ok(found) => return Ok(found),
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Failed(error)) => return Err(self.blamed(error)),
                 Err(Stop::Stale(object)) => gone = object,
             }
             self.forget_collections();
             std::thread::yield_now();
         }
-        Err(Error::Damaged(gone))
+        Err(self.blamed(Error::Damaged(gone)))
     }
 
     /// The collection of a name, which may be gone: whoever uses it compares its generation.

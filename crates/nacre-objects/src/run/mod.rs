@@ -50,7 +50,7 @@ impl Pool {
         while done.as_ref().is_err_and(is_full) && self.store.make_room()? {
             done = self.run(transaction);
         }
-        done
+        done.map_err(|error| self.blamed(error))
     }
 
     fn run(&self, transaction: &Transaction<'_>) -> Result<()> {
