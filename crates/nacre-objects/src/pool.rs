@@ -10,6 +10,7 @@ use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
 use crate::error::{Error, Result};
+use crate::transaction::at;
 
 /// A pool that holds objects, perhaps beside files. Threads may share it; other processes may open
 /// it, too.
@@ -166,13 +167,13 @@ impl Pool {
             error.cause(),
             Error::Damaged(_) | Error::Store(StoreError::Corrupt(_))
         );
-        match (error, self.store.volume().health()) {
-            (Error::Operation { number, .. }, Err(failed)) if seems => Error::Operation {
-                number,
-                source: Box::new(StoreError::from(failed).into()),
-            },
-            (_, Err(failed)) if seems => StoreError::from(failed).into(),
-            (error, _) => error,
+        if !seems {
+            return error;
+        }
+        match (error, self.store.unless_failed()) {
+            (error, Ok(())) => error,
+            (Error::Operation { number, .. }, Err(failed)) => at(number, failed.into()),
+            (_, Err(failed)) => failed.into(),
         }
     }
 
