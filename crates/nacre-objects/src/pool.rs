@@ -5,9 +5,13 @@ use std::path::Path;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{AttachOptions, NewObject, SessionChoice, Store, StoreError, runtime};
+use nacre_store::{
+    AttachOptions, FormatOptions, MIN_POOL_BYTES, NewObject, SessionChoice, Store, StoreError,
+    WriteMode, runtime,
+};
 use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use rustix::process::{getegid, geteuid};
 
 use crate::error::{Error, Result};
 use crate::transaction::at;
@@ -36,6 +40,30 @@ const OPENING: AttachOptions = AttachOptions {
     granularity: None,
     clock: Clock::Real,
 };
+
+/// As `nacre create` makes pools: those on a disk have an image in memory and a journal.
+const MAKING: CreateOptions = CreateOptions {
+    force: false,
+    least: MIN_POOL_BYTES,
+    caching: Caching::Disks,
+    granularity: None,
+    stripe: None,
+    copies: 0,
+    common: None,
+    behind: 0,
+};
+
+fn format_of(volume: &Volume) -> FormatOptions {
+    FormatOptions {
+        mode: match volume.is_cached() {
+            true => WriteMode::Cached,
+            false => WriteMode::Direct,
+        },
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        ..FormatOptions::default()
+    }
+}
 
 /// Most collections that a process remembers.
 const MOST_KNOWN: usize = 4096;
@@ -71,13 +99,20 @@ impl Pool {
     /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
         nacre_volume::install_handler();
+        let path = path.as_ref();
+        let was_missing = !path.exists();
         let device = DeviceSpec {
-            path: path.as_ref().to_path_buf(),
+            path: path.to_path_buf(),
             size: Some(size),
         };
-        let volume = Volume::create(&[device], CreateOptions::default())?;
-        Store::format(&volume, &nacre_store::FormatOptions::default())?;
+        let volume = Volume::create(&[device], MAKING)?;
+        let formatted = Store::format(&volume, &format_of(&volume));
         drop(volume);
+        if formatted.is_err() && was_missing {
+            // The failure that is on its way says more than this one would.
+            let _ = std::fs::remove_file(path);
+        }
+        formatted?;
         Pool::open(path, OpenOptions::default())
     }
 
