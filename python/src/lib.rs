@@ -29,10 +29,7 @@ type Shared = Arc<Open>;
 
 impl Open {
     fn close(&self) -> nacre::Result<()> {
-        let mut open = self
-            .0
-            .write()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let mut open = self.0.write().unwrap_or_else(|broken| broken.into_inner());
         open.take().map_or(Ok(()), Inner::close)
     }
 }
@@ -244,15 +241,7 @@ impl Pool {
         let wanted = left.min(length.unwrap_or(usize::MAX));
         let mut read = 0;
         let bytes = PyBytes::new_with(py, wanted, |to| {
-            let open = self
-                .inner
-                .0
-                .read()
-                .unwrap_or_else(|broken| broken.into_inner());
-            let pool = open
-                .as_ref()
-                .ok_or_else(|| Error::new_err("the pool is closed"))?;
-            read = pool.read(c, o, offset, to).map_err(raise)?;
+            read = with(py, &self.inner, |pool| pool.read(c, o, offset, to))?;
             Ok(())
         })?;
         match read == wanted {
@@ -310,7 +299,9 @@ impl Pool {
         let limit = limit.unwrap_or(usize::MAX);
         let ask = |pool: &Inner| pool.extents(&collection.0, &object.0, range, limit);
         let found = with(py, &self.inner, ask)?.into_iter();
-        Ok(found.map(|part| (part.start, part.end - part.start)).collect())
+        Ok(found
+            .map(|part| (part.start, part.end - part.start))
+            .collect())
     }
 
     fn attribute<'py>(

@@ -124,7 +124,8 @@ impl Transaction {
                 object: object.0.into(),
             };
             let bytes = bytes.clone().unbind();
-            self.steps()?.push(Step::Write(target, offset, bytes, false));
+            self.steps()?
+                .push(Step::Write(target, offset, bytes, false));
             return Ok(());
         }
         let data: Bytes = data.extract()?;
