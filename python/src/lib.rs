@@ -19,9 +19,6 @@ create_exception!(nacre, Error, PyException);
 create_exception!(nacre, NotFound, Error);
 create_exception!(nacre, Exists, Error);
 
-/// Bytes that are copied to a Python buffer at once.
-const PIECE: usize = 1 << 20;
-
 /// A pool, until it is closed, or nothing of Python names it any more.
 pub(crate) struct Open(RwLock<Option<Inner>>);
 
@@ -121,6 +118,19 @@ fn dict<'py>(py: Python<'py>, pairs: &[(Vec<u8>, Vec<u8>)]) -> PyResult<Bound<'p
 
 fn start_of(start: Option<Bytes>) -> Vec<u8> {
     start.map(|start| start.0).unwrap_or_default()
+}
+
+/// Bytes behind `offset` of so many.
+fn behind(offset: u64, size: u64) -> usize {
+    usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX)
+}
+
+impl Pool {
+    /// Bytes of an object behind `offset`.
+    fn left(&self, py: Python<'_>, c: &[u8], o: &[u8], offset: u64) -> PyResult<usize> {
+        let stat = with(py, &self.inner, |pool| pool.stat(c, o))?;
+        Ok(behind(offset, stat.size))
+    }
 }
 
 #[pymethods]
@@ -236,18 +246,21 @@ impl Pool {
         length: Option<usize>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (c, o) = (&collection.0, &object.0);
-        let there = with(py, &self.inner, |pool| pool.stat(c, o))?.size;
-        let left = usize::try_from(there.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let wanted = left.min(length.unwrap_or(usize::MAX));
-        let mut read = 0;
-        let bytes = PyBytes::new_with(py, wanted, |to| {
-            read = with(py, &self.inner, |pool| pool.read(c, o, offset, to))?;
-            Ok(())
-        })?;
-        match read == wanted {
-            true => Ok(bytes),
-            // It became shorter meanwhile.
-            false => Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+        let most = length.unwrap_or(usize::MAX);
+        let mut wanted = self.left(py, c, o, offset)?.min(most);
+        loop {
+            let (mut read, mut size) = (0, 0);
+            let bytes = PyBytes::new_with(py, wanted, |to| {
+                let ask = |pool: &Inner| pool.read_with_size(c, o, offset, to);
+                (read, size) = with(py, &self.inner, ask)?;
+                Ok(())
+            })?;
+            match behind(offset, size).min(most) {
+                // It has grown: what was read is not all of one moment.
+                now if now > wanted => wanted = now,
+                now if now == wanted => return Ok(bytes),
+                _ => return Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+            }
         }
     }
 
@@ -266,22 +279,21 @@ impl Pool {
         let cells = cells.ok_or_else(|| {
             PyBufferError::new_err("the buffer cannot be written, or has gaps between its bytes")
         })?;
-        let mut piece = vec![0; cells.len().min(PIECE)];
-        let mut done = 0;
-        while done < cells.len() {
-            let to = &mut piece[..(cells.len() - done).min(PIECE)];
-            let at = offset.saturating_add(done as u64);
-            let ask = |pool: &Inner| pool.read(&collection.0, &object.0, at, to);
-            let read = with(py, &self.inner, ask)?;
-            for (cell, byte) in cells[done..].iter().zip(&piece[..read]) {
-                cell.set(*byte);
-            }
-            done += read;
-            if read == 0 {
-                break;
+        let (c, o) = (&collection.0, &object.0);
+        let mut wanted = self.left(py, c, o, offset)?.min(cells.len());
+        loop {
+            let mut bytes = vec![0; wanted];
+            let ask = |pool: &Inner| pool.read_with_size(c, o, offset, &mut bytes);
+            let (read, size) = with(py, &self.inner, ask)?;
+            match behind(offset, size).min(cells.len()) {
+                now if now > wanted => wanted = now,
+                _ => {
+                    let pairs = cells.iter().zip(&bytes[..read]);
+                    pairs.for_each(|(cell, byte)| cell.set(*byte));
+                    return Ok(read);
+                }
             }
         }
-        Ok(done)
     }
 
     /// Where bytes lie that were written, as pairs of offset and length, in order; all else reads as zeros.

@@ -192,6 +192,33 @@ class Objects(unittest.TestCase):
             thread.join()
         self.assertEqual(len(self.pool.objects("c")), 200)
 
+    def test_a_read_is_of_one_moment_whatever_size_the_object_gets(self):
+        sizes = {b"a"[0]: 3 << 19, b"b"[0]: 5 << 19}
+        over = threading.Event()
+
+        def work():
+            while not over.is_set():
+                for byte, size in sizes.items():
+                    with self.pool.transaction() as t:
+                        t.write("c", "o", bytes([byte]) * size)
+                        t.truncate("c", "o", size)
+
+        with self.pool.transaction() as t:
+            t.touch("c", "o")
+        writer = threading.Thread(target=work)
+        writer.start()
+        buffer = bytearray(3 << 20)
+        try:
+            for _ in range(200):
+                read = self.pool.read("c", "o")
+                length = self.pool.readinto("c", "o", buffer)
+                for found in (read, bytes(buffer[:length])):
+                    self.assertEqual(found.count(found[:1]), len(found) if found else 1)
+                    self.assertEqual(len(found), sizes[found[0]] if found else 0)
+        finally:
+            over.set()
+            writer.join()
+
     def test_a_process_that_is_killed(self):
         child = subprocess.run([sys.executable, "-c", KILLED, self.path], check=False)
         self.assertEqual(child.returncode, -signal.SIGKILL)

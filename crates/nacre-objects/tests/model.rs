@@ -281,7 +281,8 @@ fn compare_object(pool: &Pool, (c, o): (&[u8], &[u8]), object: &Object, what: &s
     assert_eq!((stat.size, stat.attributes), wanted, "{what}");
     assert_eq!(stat.has_omap, !object.omap.is_empty(), "{what}");
     let mut bytes = vec![7; object.bytes.len() + 10];
-    let len = pool.read(c, o, 0, &mut bytes).unwrap();
+    let (len, size) = pool.read_with_size(c, o, 0, &mut bytes).unwrap();
+    assert_eq!(size, object.bytes.len() as u64);
     assert!(bytes[..len] == object.bytes, "{what}: bytes of {o:?}");
     compare_extents(pool, (c, o), &object.bytes, what);
     let attributes = pool.attributes(c, o).unwrap();
