@@ -25,6 +25,19 @@ t.write("c", "never", b"lost")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
+ENDS_WITH_THREADS = """
+import nacre, sys, threading, time
+pool = nacre.Pool.open(sys.argv[1])
+def work(number):
+    while True:
+        with pool.transaction() as t:
+            t.write("c", f"{number}", b"x" * 100000)
+        pool.read("c", f"{number}")
+for number in range(3):
+    threading.Thread(target=work, args=(number,), daemon=True).start()
+time.sleep(0.05)
+"""
+
 
 class Objects(unittest.TestCase):
     def setUp(self):
@@ -241,6 +254,11 @@ class Objects(unittest.TestCase):
                 self.assertEqual(list(real), [a.arg for a in args.args], method)
                 defaults = [p.default for p in real.values() if p.default is not p.empty]
                 self.assertEqual(defaults, [ast.literal_eval(d) for d in args.defaults], method)
+
+    def test_a_program_ends_while_its_threads_are_in_calls(self):
+        for _ in range(20):
+            child = subprocess.run([sys.executable, "-c", ENDS_WITH_THREADS, self.path], check=False)
+            self.assertEqual(child.returncode, 0)
 
     def test_moving_from_pmemkv_as_told(self):
         with open(os.path.join(ROOT, "docs", "objects.md"), encoding="utf-8") as page:
