@@ -19,11 +19,24 @@ create_exception!(nacre, Error, PyException);
 create_exception!(nacre, NotFound, Error);
 create_exception!(nacre, Exists, Error);
 
-/// Bytes that are copied to a Python buffer at once.
-const PIECE: usize = 1 << 20;
+/// A pool, until it is closed, or nothing of Python names it any more.
+pub(crate) struct Open(RwLock<Option<Inner>>);
 
-/// A pool, until it is closed.
-type Shared = Arc<RwLock<Option<Inner>>>;
+type Shared = Arc<Open>;
+
+impl Open {
+    fn close(&self) -> nacre::Result<()> {
+        let mut open = self.0.write().unwrap_or_else(|broken| broken.into_inner());
+        open.take().map_or(Ok(()), Inner::close)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // As a file does: who wants to know of failures closes it.
+        let _untold = self.close();
+    }
+}
 
 /// A name, key or value: bytes, or text as UTF-8.
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
@@ -63,7 +76,7 @@ pub(crate) fn with<T: Send>(
     work: impl FnOnce(&Inner) -> nacre::Result<T> + Send,
 ) -> PyResult<T> {
     py.detach(|| {
-        let open = pool.read().unwrap_or_else(|broken| broken.into_inner());
+        let open = pool.0.read().unwrap_or_else(|broken| broken.into_inner());
         match &*open {
             Some(pool) => work(pool).map_err(raise),
             None => Err(Error::new_err("the pool is closed")),
@@ -87,7 +100,7 @@ struct Pool {
 
 fn opened(pool: Inner) -> Pool {
     Pool {
-        inner: Arc::new(RwLock::new(Some(pool))),
+        inner: Arc::new(Open(RwLock::new(Some(pool)))),
     }
 }
 
@@ -105,6 +118,19 @@ fn dict<'py>(py: Python<'py>, pairs: &[(Vec<u8>, Vec<u8>)]) -> PyResult<Bound<'p
 
 fn start_of(start: Option<Bytes>) -> Vec<u8> {
     start.map(|start| start.0).unwrap_or_default()
+}
+
+/// Bytes behind `offset` of so many.
+fn behind(offset: u64, size: u64) -> usize {
+    usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX)
+}
+
+impl Pool {
+    /// Bytes of an object behind `offset`.
+    fn left(&self, py: Python<'_>, c: &[u8], o: &[u8], offset: u64) -> PyResult<usize> {
+        let stat = with(py, &self.inner, |pool| pool.stat(c, o))?;
+        Ok(behind(offset, stat.size))
+    }
 }
 
 #[pymethods]
@@ -127,16 +153,9 @@ impl Pool {
             .map_err(raise)
     }
 
-    /// Leaves the pool, if it was not left before.
+    /// Leaves the pool, if it was not left before. A pool that nothing names any more is left, too.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            let mut open = self
-                .inner
-                .write()
-                .unwrap_or_else(|broken| broken.into_inner());
-            open.take()
-                .map_or(Ok(()), |pool| pool.close().map_err(raise))
-        })
+        py.detach(|| self.inner.close()).map_err(raise)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -156,6 +175,12 @@ impl Pool {
     /// Operations that become durable together at the end of a `with` block, or when `commit()` is called.
     fn transaction(&self) -> Transaction {
         Transaction::of(Arc::clone(&self.inner))
+    }
+
+    /// Looks at everything in a pool that nobody uses meanwhile: what is wrong, a line for each problem.
+    #[staticmethod]
+    fn check(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
+        py.detach(|| Inner::check(path)).map_err(raise)
     }
 
     /// Bytes of the pool, and how many of them are free.
@@ -221,25 +246,21 @@ impl Pool {
         length: Option<usize>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (c, o) = (&collection.0, &object.0);
-        let there = with(py, &self.inner, |pool| pool.stat(c, o))?.size;
-        let left = usize::try_from(there.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let wanted = left.min(length.unwrap_or(usize::MAX));
-        let mut read = 0;
-        let bytes = PyBytes::new_with(py, wanted, |to| {
-            let open = self
-                .inner
-                .read()
-                .unwrap_or_else(|broken| broken.into_inner());
-            let pool = open
-                .as_ref()
-                .ok_or_else(|| Error::new_err("the pool is closed"))?;
-            read = pool.read(c, o, offset, to).map_err(raise)?;
-            Ok(())
-        })?;
-        match read == wanted {
-            true => Ok(bytes),
-            // It became shorter meanwhile.
-            false => Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+        let most = length.unwrap_or(usize::MAX);
+        let mut wanted = self.left(py, c, o, offset)?.min(most);
+        loop {
+            let (mut read, mut size) = (0, 0);
+            let bytes = PyBytes::new_with(py, wanted, |to| {
+                let ask = |pool: &Inner| pool.read_with_size(c, o, offset, to);
+                (read, size) = with(py, &self.inner, ask)?;
+                Ok(())
+            })?;
+            match behind(offset, size).min(most) {
+                // It has grown: what was read is not all of one moment.
+                now if now > wanted => wanted = now,
+                now if now == wanted => return Ok(bytes),
+                _ => return Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+            }
         }
     }
 
@@ -255,23 +276,44 @@ impl Pool {
     ) -> PyResult<usize> {
         let buffer = PyBuffer::<u8>::get(buffer)?;
         let cells = buffer.as_mut_slice(py);
-        let cells = cells.ok_or_else(|| PyBufferError::new_err("the buffer cannot be written"))?;
-        let mut piece = vec![0; cells.len().min(PIECE)];
-        let mut done = 0;
-        while done < cells.len() {
-            let to = &mut piece[..(cells.len() - done).min(PIECE)];
-            let at = offset + done as u64;
-            let ask = |pool: &Inner| pool.read(&collection.0, &object.0, at, to);
-            let read = with(py, &self.inner, ask)?;
-            for (cell, byte) in cells[done..].iter().zip(&piece[..read]) {
-                cell.set(*byte);
-            }
-            done += read;
-            if read == 0 {
-                break;
+        let cells = cells.ok_or_else(|| {
+            PyBufferError::new_err("the buffer cannot be written, or has gaps between its bytes")
+        })?;
+        let (c, o) = (&collection.0, &object.0);
+        let mut wanted = self.left(py, c, o, offset)?.min(cells.len());
+        loop {
+            let mut bytes = vec![0; wanted];
+            let ask = |pool: &Inner| pool.read_with_size(c, o, offset, &mut bytes);
+            let (read, size) = with(py, &self.inner, ask)?;
+            match behind(offset, size).min(cells.len()) {
+                now if now > wanted => wanted = now,
+                _ => {
+                    let pairs = cells.iter().zip(&bytes[..read]);
+                    pairs.for_each(|(cell, byte)| cell.set(*byte));
+                    return Ok(read);
+                }
             }
         }
-        Ok(done)
+    }
+
+    /// Where bytes lie that were written, as pairs of offset and length, in order; all else reads as zeros.
+    #[pyo3(signature = (collection, object, offset = 0, length = None, limit = None))]
+    fn extents(
+        &self,
+        py: Python<'_>,
+        collection: Bytes,
+        object: Bytes,
+        offset: u64,
+        length: Option<u64>,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let range = offset..offset.saturating_add(length.unwrap_or(u64::MAX));
+        let limit = limit.unwrap_or(usize::MAX);
+        let ask = |pool: &Inner| pool.extents(&collection.0, &object.0, range, limit);
+        let found = with(py, &self.inner, ask)?.into_iter();
+        Ok(found
+            .map(|part| (part.start, part.end - part.start))
+            .collect())
     }
 
     fn attribute<'py>(

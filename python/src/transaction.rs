@@ -6,10 +6,11 @@ use pyo3::types::PyBytes;
 
 use crate::{Bytes, Error, Shared, with};
 
-/// An operation, or a write of a `bytes` object, which is not copied.
+/// Operations, or a write of a `bytes` object, which is not copied, and whether only to an object
+/// that exists.
 enum Step {
     Plain(T<'static>),
-    Write(Target<'static>, u64, Py<PyBytes>),
+    Write(Target<'static>, u64, Py<PyBytes>, bool),
 }
 
 /// Operations that become durable together or not at all.
@@ -85,13 +86,27 @@ impl Transaction {
                 Step::Plain(t) => t.operations().iter().for_each(|operation| {
                     all.push(operation.clone());
                 }),
-                Step::Write(target, offset, bytes) => {
+                Step::Write(target, offset, bytes, if_exists) => {
                     let bytes = bytes.bind(py).as_bytes().into();
                     all.push(Operation::Write(target.clone(), *offset, bytes));
+                    if *if_exists {
+                        all.if_exists();
+                    }
                 }
             }
         }
         with(py, &self.pool, |pool| pool.commit(&all))
+    }
+
+    /// The operation that was added last does nothing if its object does not exist; without this it makes the
+    /// transaction fail, or the object.
+    fn if_exists(&mut self) -> PyResult<()> {
+        match self.steps()?.last_mut() {
+            None => return Err(Error::new_err("the transaction has no operation yet")),
+            Some(Step::Plain(t)) => drop(t.if_exists()),
+            Some(Step::Write(_, _, _, if_exists)) => *if_exists = true,
+        }
+        Ok(())
     }
 
     /// Writes bytes at an offset; creates the object if it does not exist. A `bytes` object is not copied before the commit.
@@ -109,7 +124,8 @@ impl Transaction {
                 object: object.0.into(),
             };
             let bytes = bytes.clone().unbind();
-            self.steps()?.push(Step::Write(target, offset, bytes));
+            self.steps()?
+                .push(Step::Write(target, offset, bytes, false));
             return Ok(());
         }
         let data: Bytes = data.extract()?;

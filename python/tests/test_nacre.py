@@ -1,5 +1,7 @@
 """The package does what docs/objects.md says."""
 
+import ast
+import inspect
 import os
 import signal
 import subprocess
@@ -21,6 +23,19 @@ with pool.transaction() as t:
 t = pool.transaction()
 t.write("c", "never", b"lost")
 os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+ENDS_WITH_THREADS = """
+import nacre, sys, threading, time
+pool = nacre.Pool.open(sys.argv[1])
+def work(number):
+    while True:
+        with pool.transaction() as t:
+            t.write("c", f"{number}", b"x" * 100000)
+        pool.read("c", f"{number}")
+for number in range(3):
+    threading.Thread(target=work, args=(number,), daemon=True).start()
+time.sleep(0.05)
 """
 
 
@@ -116,6 +131,51 @@ class Objects(unittest.TestCase):
         with self.assertRaises(nacre.Error):
             t.touch("c", "x")
 
+    def test_what_does_not_exist_is_left_alone_if_told(self):
+        with self.pool.transaction() as t:
+            with self.assertRaises(nacre.Error):
+                t.if_exists()
+            t.remove("c", "none")
+            t.if_exists()
+            t.write("c", "none", b"bytes")
+            t.if_exists()
+            t.touch("c", "there")
+            t.write("c", "there", b"bytes", 9000)
+            t.if_exists()
+        self.assertEqual(self.pool.objects("c"), [b"there"])
+        self.assertEqual(self.pool.extents("c", "there"), [(8192, 813)])
+        self.assertEqual(self.pool.extents("c", "there", length=8192), [])
+
+    def test_a_pool_that_nothing_names_is_left(self):
+        for _ in range(3):
+            other = nacre.Pool.open(self.path)
+            other.transaction().touch("c", "never")
+            del other
+        self.pool.close()
+        # It is nobody's: a check finds out.
+        self.assertEqual(nacre.Pool.check(self.path), [])
+
+    def test_a_child_leaves_the_pool_of_its_parent_alone(self):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with self.pool, self.assertRaisesRegex(nacre.Error, "open it again"):
+                    with self.pool.transaction() as t:
+                        t.touch("c", "never")
+                with nacre.Pool.open(self.path) as own, own.transaction() as t:
+                    t.touch("c", "by child")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        with nacre.Pool.open(self.path) as other:
+            for number in range(200):
+                with (self.pool if number % 2 else other).transaction() as t:
+                    t.touch("c", f"{number}")
+            self.assertEqual(len(self.pool.objects("c")), 201)
+        self.pool.close()
+        self.assertEqual(nacre.Pool.check(self.path), [])
+
     def test_errors(self):
         with self.assertRaises(nacre.NotFound):
             self.pool.read("c", "none")
@@ -145,6 +205,33 @@ class Objects(unittest.TestCase):
             thread.join()
         self.assertEqual(len(self.pool.objects("c")), 200)
 
+    def test_a_read_is_of_one_moment_whatever_size_the_object_gets(self):
+        sizes = {b"a"[0]: 3 << 19, b"b"[0]: 5 << 19}
+        over = threading.Event()
+
+        def work():
+            while not over.is_set():
+                for byte, size in sizes.items():
+                    with self.pool.transaction() as t:
+                        t.write("c", "o", bytes([byte]) * size)
+                        t.truncate("c", "o", size)
+
+        with self.pool.transaction() as t:
+            t.touch("c", "o")
+        writer = threading.Thread(target=work)
+        writer.start()
+        buffer = bytearray(3 << 20)
+        try:
+            for _ in range(200):
+                read = self.pool.read("c", "o")
+                length = self.pool.readinto("c", "o", buffer)
+                for found in (read, bytes(buffer[:length])):
+                    self.assertEqual(found.count(found[:1]), len(found) if found else 1)
+                    self.assertEqual(len(found), sizes[found[0]] if found else 0)
+        finally:
+            over.set()
+            writer.join()
+
     def test_a_process_that_is_killed(self):
         child = subprocess.run([sys.executable, "-c", KILLED, self.path], check=False)
         self.assertEqual(child.returncode, -signal.SIGKILL)
@@ -152,6 +239,26 @@ class Objects(unittest.TestCase):
         self.assertFalse(self.pool.exists("c", "never"))
         with nacre.Pool.open(self.path) as again:
             self.assertEqual(again.objects("c"), [b"by child"])
+
+    def test_the_stub_says_what_the_module_takes(self):
+        with open(os.path.join(os.path.dirname(nacre.__file__), "_nacre.pyi")) as stub:
+            tree = ast.parse(stub.read())
+        told = {c.name: c for c in tree.body if isinstance(c, ast.ClassDef)}
+        for name in ("Pool", "Transaction"):
+            methods = {m.name: m.args for m in told[name].body}
+            there = {m for m in vars(getattr(nacre, name)) if not m.startswith("_")}
+            self.assertEqual(there, {m for m in methods if not m.startswith("_")})
+            for method in there:
+                real = inspect.signature(getattr(getattr(nacre, name), method)).parameters
+                args = methods[method]
+                self.assertEqual(list(real), [a.arg for a in args.args], method)
+                defaults = [p.default for p in real.values() if p.default is not p.empty]
+                self.assertEqual(defaults, [ast.literal_eval(d) for d in args.defaults], method)
+
+    def test_a_program_ends_while_its_threads_are_in_calls(self):
+        for _ in range(20):
+            child = subprocess.run([sys.executable, "-c", ENDS_WITH_THREADS, self.path], check=False)
+            self.assertEqual(child.returncode, 0)
 
     def test_moving_from_pmemkv_as_told(self):
         with open(os.path.join(ROOT, "docs", "objects.md"), encoding="utf-8") as page:

@@ -268,7 +268,7 @@ void nacre_tx_drop(struct nacre_tx *tx);
 int nacre_commit(const struct nacre_pool *pool, struct nacre_tx *tx);
 
 // The operation that was added last does nothing if its object does not exist; without this it
-// makes the transaction fail.
+// makes the transaction fail, or the object.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses.

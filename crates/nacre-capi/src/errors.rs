@@ -14,6 +14,7 @@ thread_local! {
 }
 
 /// Why a call failed.
+#[derive(Clone)]
 pub struct Failed {
     errno: c_int,
     message: String,
@@ -25,6 +26,12 @@ impl Failed {
             errno,
             message: message.to_owned(),
         }
+    }
+
+    /// The same of an operation of a transaction, counted from 0.
+    pub fn of_operation(self, number: usize) -> Failed {
+        let message = format!("operation {number} of the transaction: {}", self.message);
+        Failed { message, ..self }
     }
 }
 
@@ -62,7 +69,7 @@ fn errno_of(error: &Error) -> c_int {
         Error::NoSuchKey(..) => libc::ENODATA,
         Error::Exists(..) => libc::EEXIST,
         Error::NotEmpty(_) => libc::ENOTEMPTY,
-        Error::Invalid(_) => libc::EINVAL,
+        Error::Invalid(_) | Error::Forked => libc::EINVAL,
         Error::Damaged(_) => libc::EUCLEAN,
         Error::Operation { source, .. } => errno_of(source),
         Error::Store(error) => errno_of_store(error),
@@ -94,12 +101,27 @@ fn errno_of_store(error: &StoreError) -> c_int {
 
 fn errno_of_volume(error: &VolumeError) -> c_int {
     match error {
-        VolumeError::Media(MediaError::NotFound(_)) => libc::ENOENT,
-        VolumeError::Media(MediaError::PermissionDenied(_)) => libc::EACCES,
-        VolumeError::Media(MediaError::MountedReadOnly(_)) => libc::EROFS,
+        VolumeError::Media(error) => errno_of_media(error),
         VolumeError::AlreadyPool(_) | VolumeError::HoldsData(_) => libc::EEXIST,
         VolumeError::InUse(_) => libc::EBUSY,
-        VolumeError::Media(_) => libc::EIO,
         _ => libc::EINVAL,
+    }
+}
+
+fn errno_of_media(error: &MediaError) -> c_int {
+    match error {
+        MediaError::NotFound(_) => libc::ENOENT,
+        MediaError::Exists(_) => libc::EEXIST,
+        MediaError::IsDirectory(_) => libc::EISDIR,
+        MediaError::PermissionDenied(_) | MediaError::ForeignLink(_) => libc::EACCES,
+        MediaError::MountedReadOnly(_) => libc::EROFS,
+        MediaError::NoRoom { .. } => libc::ENOSPC,
+        MediaError::Claimed(_) => libc::EBUSY,
+        MediaError::NoAddresses { .. } | MediaError::TooManyMappings(_) => libc::ENOMEM,
+        MediaError::UnsupportedType(_)
+        | MediaError::BadSize { .. }
+        | MediaError::GranuleTooLarge { .. }
+        | MediaError::TooShort { .. } => libc::EINVAL,
+        MediaError::System { errno, .. } => errno.raw_os_error(),
     }
 }

@@ -39,17 +39,27 @@ impl Slice {
         }
     }
 
-    /// The bytes.
+    /// The bytes; refused are those that cannot be anywhere.
     ///
     /// # Safety
-    /// `len` bytes at `data` are readable, and nobody changes them, for `'s`.
-    pub(crate) unsafe fn bytes<'s>(self) -> &'s [u8] {
+    /// If `data` is not null, `len` bytes there are readable, and nobody changes them, for `'s`.
+    pub(crate) unsafe fn bytes<'s>(self) -> Result<&'s [u8], Failed> {
         match self.len {
-            0 => &[],
+            0 => Ok(&[]),
+            _ if self.data.is_null() => Err(invalid("a slice is NULL, but has a length")),
+            len if len > MOST_BYTES => Err(invalid("a slice is longer than memory can be")),
             // SAFETY: the caller of this function promises it; no bytes need no memory.
-            len => unsafe { std::slice::from_raw_parts(self.data.cast(), len) },
+            len => Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), len) }),
         }
     }
+}
+
+/// More bytes are not in one place.
+pub(crate) const MOST_BYTES: usize = isize::MAX as usize;
+
+/// A call that cannot be.
+pub(crate) fn invalid(why: &str) -> Failed {
+    Failed::new(libc::EINVAL, why)
 }
 
 /// The pool behind a handle.
@@ -60,7 +70,7 @@ pub(crate) unsafe fn pool_of<'p>(pool: *const PoolHandle) -> Result<&'p Pool, Fa
     // SAFETY: not null, and so by this function's contract a live box that is only shared.
     let pool = unsafe { pool.as_ref() };
     pool.map(|pool| &pool.0)
-        .ok_or(Failed::new(libc::EINVAL, "the pool is NULL"))
+        .ok_or_else(|| invalid("the pool is NULL"))
 }
 
 /// A path that C gave.
@@ -69,11 +79,19 @@ pub(crate) unsafe fn pool_of<'p>(pool: *const PoolHandle) -> Result<&'p Pool, Fa
 /// `path` is null or a string that ends with a zero.
 unsafe fn path_of<'p>(path: *const c_char) -> Result<&'p Path, Failed> {
     if path.is_null() {
-        return Err(Failed::new(libc::EINVAL, "the path is NULL"));
+        return Err(invalid("the path is NULL"));
     }
     // SAFETY: not null, and so a string that ends with a zero.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     Ok(Path::new(std::ffi::OsStr::from_bytes(bytes)))
+}
+
+/// Refuses a result that has no place, before anything is done for it.
+fn refuse_nowhere<T>(to: *const T) -> Result<(), Failed> {
+    match to.is_null() {
+        true => Err(invalid("there is no place for the result")),
+        false => Ok(()),
+    }
 }
 
 /// Gives a handle to the caller.
@@ -81,12 +99,7 @@ unsafe fn path_of<'p>(path: *const c_char) -> Result<&'p Path, Failed> {
 /// # Safety
 /// `to` is null or may be written.
 pub(crate) unsafe fn hand_out<T>(to: *mut *mut T, handle: T) -> Result<(), Failed> {
-    if to.is_null() {
-        return Err(Failed::new(
-            libc::EINVAL,
-            "there is no place for the result",
-        ));
-    }
+    refuse_nowhere(to)?;
     // SAFETY: not null, and so writable.
     unsafe { to.write(Box::into_raw(Box::new(handle))) };
     Ok(())
@@ -120,6 +133,7 @@ pub unsafe extern "C" fn nacre_pool_create(
     guarded(|| {
         // SAFETY: this function's contract.
         let path = unsafe { path_of(path) }?;
+        refuse_nowhere(pool)?;
         let made = PoolHandle(Pool::create(path, size)?);
         // SAFETY: this function's contract.
         unsafe { hand_out(pool, made) }
@@ -138,10 +152,11 @@ pub unsafe extern "C" fn nacre_pool_open(
 ) -> c_int {
     guarded(|| {
         if flags & !NACRE_READ_ONLY != 0 {
-            return Err(Failed::new(libc::EINVAL, "flags that do not exist"));
+            return Err(invalid("flags that do not exist"));
         }
         // SAFETY: this function's contract.
         let path = unsafe { path_of(path) }?;
+        refuse_nowhere(pool)?;
         let options = OpenOptions {
             read_only: flags & NACRE_READ_ONLY != 0,
         };

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use nacre_objects::Pool;
 
 use crate::errors::{Failed, guarded};
-use crate::{PoolHandle, Slice, hand_out, pool_of, put};
+use crate::{MOST_BYTES, PoolHandle, Slice, hand_out, invalid, pool_of, put};
 
 /// What an object is.
 #[repr(C)]
@@ -50,7 +50,7 @@ pub(crate) fn names(found: Vec<Vec<u8>>) -> ListHandle {
 unsafe fn list_of(
     pool: *const PoolHandle,
     list: *mut *mut ListHandle,
-    ask: impl FnOnce(&Pool) -> nacre_objects::Result<ListHandle>,
+    ask: impl FnOnce(&Pool) -> Result<ListHandle, Failed>,
 ) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
@@ -75,6 +75,7 @@ unsafe fn copy_of(
         let found = ask(unsafe { pool_of(pool) }?)?;
         // SAFETY: this function's contract.
         unsafe { put(len, found.len()) };
+        refuse_no_buffer(buffer, found.len().min(capacity))?;
         if found.len() > capacity {
             return Err(Failed::new(libc::ERANGE, "the buffer is too short"));
         }
@@ -84,6 +85,14 @@ unsafe fn copy_of(
         }
         Ok(())
     })
+}
+
+/// Refuses a buffer that is not there, unless nothing goes there.
+fn refuse_no_buffer<T>(buffer: *const T, capacity: usize) -> Result<(), Failed> {
+    match buffer.is_null() && capacity > 0 {
+        true => Err(invalid("the buffer is NULL, but has a length")),
+        false => Ok(()),
+    }
 }
 
 /// 0 if the collection exists, -ENOENT if not.
@@ -97,7 +106,7 @@ pub unsafe extern "C" fn nacre_collection_exists(
 ) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
-        let (pool, name) = unsafe { (pool_of(pool)?, collection.bytes()) };
+        let (pool, name) = unsafe { (pool_of(pool)?, collection.bytes()?) };
         match pool.has_collection(name)? {
             true => Ok(()),
             false => Err(Failed::new(libc::ENOENT, "there is no such collection")),
@@ -118,8 +127,9 @@ pub unsafe extern "C" fn nacre_list_collections(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let from = from.bytes();
-        list_of(pool, list, |pool| Ok(names(pool.collections(from, limit)?)))
+        list_of(pool, list, |pool| {
+            Ok(names(pool.collections(from.bytes()?, limit)?))
+        })
     }
 }
 
@@ -137,9 +147,9 @@ pub unsafe extern "C" fn nacre_list_objects(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, from) = (collection.bytes(), from.bytes());
         list_of(pool, list, |pool| {
-            Ok(names(pool.objects(collection, from, limit)?))
+            let found = pool.objects(collection.bytes()?, from.bytes()?, limit)?;
+            Ok(names(found))
         })
     }
 }
@@ -156,7 +166,7 @@ pub unsafe extern "C" fn nacre_object_exists(
 ) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
-        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes(), object.bytes()) };
+        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes()?, object.bytes()?) };
         match pool.exists(c, o)? {
             true => Ok(()),
             false => Err(Failed::new(libc::ENOENT, "there is no such object")),
@@ -177,7 +187,7 @@ pub unsafe extern "C" fn nacre_object_stat(
 ) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
-        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes(), object.bytes()) };
+        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes()?, object.bytes()?) };
         let stat = pool.stat(c, o)?;
         let answer = ObjectStat {
             size: stat.size,
@@ -208,11 +218,12 @@ pub unsafe extern "C" fn nacre_read(
 ) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
-        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes(), object.bytes()) };
-        let to: &mut [u8] = match capacity {
+        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes()?, object.bytes()?) };
+        refuse_no_buffer(buffer, capacity)?;
+        let to: &mut [u8] = match capacity.min(MOST_BYTES) {
             0 => &mut [],
             // SAFETY: that many bytes may be written, and are nobody else's during the call.
-            _ => unsafe { std::slice::from_raw_parts_mut(buffer.cast(), capacity) },
+            len => unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) },
         };
         let read = pool.read(c, o, offset, to)?;
         // SAFETY: this function's contract.
@@ -241,7 +252,8 @@ pub unsafe extern "C" fn nacre_extents(
 ) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
-        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes(), object.bytes()) };
+        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes()?, object.bytes()?) };
+        refuse_no_buffer(extents, capacity)?;
         let found = pool.extents(c, o, offset..offset.saturating_add(len), capacity)?;
         for (at, range) in found.iter().enumerate() {
             let extent = Extent {
@@ -275,9 +287,8 @@ pub unsafe extern "C" fn nacre_get_attribute(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (c, o, name) = (collection.bytes(), object.bytes(), name.bytes());
         copy_of(pool, (buffer, capacity, len), |pool| {
-            Ok(pool.attribute(c, o, name)?)
+            Ok(pool.attribute(collection.bytes()?, object.bytes()?, name.bytes()?)?)
         })
     }
 }
@@ -295,8 +306,10 @@ pub unsafe extern "C" fn nacre_list_attributes(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (c, o) = (collection.bytes(), object.bytes());
-        list_of(pool, list, |pool| Ok(ListHandle(pool.attributes(c, o)?)))
+        list_of(pool, list, |pool| {
+            let found = pool.attributes(collection.bytes()?, object.bytes()?)?;
+            Ok(ListHandle(found))
+        })
     }
 }
 
@@ -318,9 +331,8 @@ pub unsafe extern "C" fn nacre_get_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (c, o, key) = (collection.bytes(), object.bytes(), key.bytes());
         copy_of(pool, (buffer, capacity, len), |pool| {
-            let found = pool.omap(c, o, key)?;
+            let found = pool.omap(collection.bytes()?, object.bytes()?, key.bytes()?)?;
             found.ok_or(Failed::new(libc::ENODATA, "the omap has no such key"))
         })
     }
@@ -342,9 +354,8 @@ pub unsafe extern "C" fn nacre_get_omap_header(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (c, o) = (collection.bytes(), object.bytes());
         copy_of(pool, (buffer, capacity, len), |pool| {
-            Ok(pool.omap_header(c, o)?)
+            Ok(pool.omap_header(collection.bytes()?, object.bytes()?)?)
         })
     }
 }
@@ -364,8 +375,8 @@ pub unsafe extern "C" fn nacre_list_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (c, o, from) = (collection.bytes(), object.bytes(), from.bytes());
         list_of(pool, list, |pool| {
+            let (c, o, from) = (collection.bytes()?, object.bytes()?, from.bytes()?);
             Ok(ListHandle(pool.omap_range(c, o, from, limit)?))
         })
     }

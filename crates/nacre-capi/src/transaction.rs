@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use nacre_objects::{Bytes, HashBits, Operation, Target, Transaction};
 
 use crate::errors::{Failed, guarded};
-use crate::{PoolHandle, Slice, pool_of};
+use crate::{PoolHandle, Slice, invalid, pool_of};
 
 /// Operations that shall happen together.
 #[derive(Default)]
@@ -14,6 +14,8 @@ pub struct TransactionHandle {
     transaction: Transaction<'static>,
     /// Names and values are not copied, either.
     lent: bool,
+    /// Why an operation could not be added: without it the others are not what is wanted.
+    failed: Option<Failed>,
 }
 
 impl TransactionHandle {
@@ -24,11 +26,31 @@ impl TransactionHandle {
         }))
     }
 
-    fn bytes(&self, bytes: &'static [u8]) -> Bytes<'static> {
-        match self.lent {
-            true => Cow::Borrowed(bytes),
-            false => Cow::Owned(bytes.to_vec()),
+    /// Bytes of slices, copied if nothing is lent. The commit fails, too, if one cannot be.
+    ///
+    /// # Safety
+    /// That of [`Slice::bytes`], until the commit returns if bytes are lent.
+    unsafe fn bytes<const N: usize>(
+        &mut self,
+        slices: [Slice; N],
+    ) -> Result<[Bytes<'static>; N], Failed> {
+        let mut all = std::array::from_fn(|_| Cow::Borrowed(&[][..]));
+        for (to, slice) in all.iter_mut().zip(slices) {
+            // SAFETY: this function's contract.
+            let bytes = unsafe { slice.bytes() }.map_err(|failed| self.refuse(failed))?;
+            *to = match self.lent {
+                true => Cow::Borrowed(bytes),
+                false => Cow::Owned(bytes.to_vec()),
+            };
         }
+        Ok(all)
+    }
+
+    /// Remembers why the next operation could not be added.
+    fn refuse(&mut self, failed: Failed) -> Failed {
+        let failed = failed.of_operation(self.transaction.len());
+        self.failed.get_or_insert_with(|| failed.clone());
+        failed
     }
 }
 
@@ -42,7 +64,7 @@ unsafe fn transaction_of<'t>(
 ) -> Result<&'t mut TransactionHandle, Failed> {
     // SAFETY: not null, and so by this function's contract a live box that nobody else uses.
     let tx = unsafe { tx.as_mut() };
-    tx.ok_or(Failed::new(libc::EINVAL, "the transaction is NULL"))
+    tx.ok_or_else(|| invalid("the transaction is NULL"))
 }
 
 /// Adds to a transaction what `operation` makes of slices.
@@ -59,7 +81,7 @@ unsafe fn add<const N: usize>(
         // SAFETY: this function's contract.
         let tx = unsafe { transaction_of(tx) }?;
         // SAFETY: this function's contract.
-        let bytes = slices.map(|slice| tx.bytes(unsafe { slice.bytes() }));
+        let bytes = unsafe { tx.bytes(slices) }?;
         tx.transaction.push(operation(bytes));
         Ok(())
     })
@@ -79,9 +101,7 @@ unsafe fn add_to<const N: usize>(
         // SAFETY: this function's contract.
         let tx = unsafe { transaction_of(tx) }?;
         // SAFETY: this function's contract.
-        let [collection, object] = object.map(|slice| tx.bytes(unsafe { slice.bytes() }));
-        // SAFETY: this function's contract.
-        let bytes = slices.map(|slice| tx.bytes(unsafe { slice.bytes() }));
+        let ([collection, object], bytes) = unsafe { (tx.bytes(object)?, tx.bytes(slices)?) };
         let target = Target { collection, object };
         tx.transaction.push(operation(target, bytes));
         Ok(())
@@ -125,17 +145,21 @@ pub unsafe extern "C" fn nacre_commit(
 ) -> c_int {
     guarded(|| {
         if tx.is_null() {
-            return Err(Failed::new(libc::EINVAL, "the transaction is NULL"));
+            return Err(invalid("the transaction is NULL"));
         }
         // SAFETY: it came from a box, and this function's contract says that it was not given back.
         let tx = unsafe { Box::from_raw(tx) };
         // SAFETY: this function's contract.
-        Ok(unsafe { pool_of(pool) }?.commit(&tx.transaction)?)
+        let pool = unsafe { pool_of(pool) }?;
+        match tx.failed {
+            Some(failed) => Err(failed),
+            None => Ok(pool.commit(&tx.transaction)?),
+        }
     })
 }
 
 /// The operation that was added last does nothing if its object does not exist; without this it
-/// makes the transaction fail.
+/// makes the transaction fail, or the object.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses.
@@ -143,7 +167,11 @@ pub unsafe extern "C" fn nacre_commit(
 pub unsafe extern "C" fn nacre_tx_if_exists(tx: *mut TransactionHandle) -> c_int {
     guarded(|| {
         // SAFETY: this function's contract.
-        unsafe { transaction_of(tx) }?.transaction.if_exists();
+        let transaction = &mut unsafe { transaction_of(tx) }?.transaction;
+        if transaction.is_empty() {
+            return Err(invalid("the transaction has no operation yet"));
+        }
+        transaction.if_exists();
         Ok(())
     })
 }
@@ -235,12 +263,18 @@ pub unsafe extern "C" fn nacre_tx_write_lent(
     offset: u64,
     data: Slice,
 ) -> c_int {
-    // SAFETY: this function's contract.
-    unsafe {
-        add_to(tx, [collection, object], [], |at, []| {
-            Operation::Write(at, offset, Cow::Borrowed(data.bytes()))
-        })
-    }
+    guarded(|| {
+        // SAFETY: this function's contract.
+        let tx = unsafe { transaction_of(tx) }?;
+        // SAFETY: this function's contract.
+        let [collection, object] = unsafe { tx.bytes([collection, object]) }?;
+        // SAFETY: this function's contract: these stay until the commit, whatever else is copied.
+        let data = unsafe { data.bytes() }.map_err(|failed| tx.refuse(failed))?;
+        let target = Target { collection, object };
+        let write = Operation::Write(target, offset, Cow::Borrowed(data));
+        tx.transaction.push(write);
+        Ok(())
+    })
 }
 
 /// As if `len` zeros were written at `offset`, without room for them.

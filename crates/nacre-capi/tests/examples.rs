@@ -1,4 +1,4 @@
-//! The examples are compiled as a user would and do what they say.
+//! The examples, and programs of the tests, are compiled as a user would and do what they say.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,8 +24,13 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compiles an example against an installed library and runs it on a pool that does not exist yet.
+/// As [`program`], of an example.
 fn example(name: &str) -> String {
+    program(&format!("examples/{name}.c"))
+}
+
+/// Compiles a program against an installed library and runs it on a pool that does not exist yet.
+fn program(source: &str) -> String {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let prefix = folder.path();
@@ -34,7 +39,7 @@ fn example(name: &str) -> String {
         .arg(prefix));
     let config = std::fs::read_to_string(prefix.join("lib/pkgconfig/nacre.pc")).unwrap();
     assert!(config.contains("-lnacre"));
-    let program = prefix.join(name);
+    let program = prefix.join("program");
     run(Command::new("gcc")
         .args([
             "-std=c11",
@@ -45,7 +50,7 @@ fn example(name: &str) -> String {
             "-O1",
             "-pthread",
         ])
-        .arg(crate_dir.join("examples").join(name).with_extension("c"))
+        .arg(crate_dir.join(source))
         .arg("-o")
         .arg(&program)
         .arg(format!("-I{}", prefix.join("include").display()))
@@ -93,4 +98,19 @@ fn ten_lines() {
 #[test]
 fn objects() {
     assert_eq!(example("objects"), "all as it must be\n");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_ends_the_program() {
+    assert_eq!(program("tests/c/refused.c"), "all refused\n");
+}
+
+#[test]
+fn a_device_that_fails_gives_errors_and_does_not_end_the_program() {
+    assert_eq!(program("tests/c/failing.c"), "told\n");
+}
+
+#[test]
+fn a_child_leaves_its_parents_pool_alone() {
+    assert_eq!(program("tests/c/forked.c"), "parent and child\n");
 }

@@ -40,6 +40,9 @@ pub enum Error {
         /// Why.
         source: Box<Error>,
     },
+    /// The process was forked from the one that opened the pool.
+    #[error("this process was forked from the one that opened the pool: open it again here")]
+    Forked,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -5,11 +5,16 @@ use std::path::Path;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{AttachOptions, NewObject, SessionChoice, Store, runtime};
+use nacre_store::{
+    AttachOptions, FormatOptions, MIN_POOL_BYTES, NewObject, SessionChoice, Store, StoreError,
+    WriteMode, runtime,
+};
 use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use rustix::process::{getegid, geteuid};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::transaction::at;
 
 /// A pool that holds objects, perhaps beside files. Threads may share it; other processes may open
 /// it, too.
@@ -21,6 +26,8 @@ pub struct Pool {
     /// Collections that were found. They have one name as long as they exist: who follows such a
     /// link and finds its generation needs no look at the registry.
     known: RwLock<HashMap<Box<[u8]>, Link>>,
+    /// The process that opened it, whose slot it has.
+    process: u32,
 }
 
 /// The program opens a pool on purpose, so the scan after a crash may use its processors: the
@@ -33,6 +40,30 @@ const OPENING: AttachOptions = AttachOptions {
     granularity: None,
     clock: Clock::Real,
 };
+
+/// As `nacre create` makes pools: those on a disk have an image in memory and a journal.
+const MAKING: CreateOptions = CreateOptions {
+    force: false,
+    least: MIN_POOL_BYTES,
+    caching: Caching::Disks,
+    granularity: None,
+    stripe: None,
+    copies: 0,
+    common: None,
+    behind: 0,
+};
+
+fn format_of(volume: &Volume) -> FormatOptions {
+    FormatOptions {
+        mode: match volume.is_cached() {
+            true => WriteMode::Cached,
+            false => WriteMode::Direct,
+        },
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        ..FormatOptions::default()
+    }
+}
 
 /// Most collections that a process remembers.
 const MOST_KNOWN: usize = 4096;
@@ -67,18 +98,30 @@ pub struct Usage {
 impl Pool {
     /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
+        nacre_volume::install_handler();
+        let path = path.as_ref();
+        let was_missing = !path.exists();
         let device = DeviceSpec {
-            path: path.as_ref().to_path_buf(),
+            path: path.to_path_buf(),
             size: Some(size),
         };
-        let volume = Volume::create(&[device], CreateOptions::default())?;
-        Store::format(&volume, &nacre_store::FormatOptions::default())?;
+        let volume = Volume::create(&[device], MAKING)?;
+        let formatted = Store::format(&volume, &format_of(&volume));
         drop(volume);
+        if formatted.is_err() && was_missing {
+            // The failure that is on its way says more than this one would.
+            let _ = std::fs::remove_file(path);
+        }
+        formatted?;
         Pool::open(path, OpenOptions::default())
     }
 
     /// Opens a pool, by the path of any of its devices.
+    ///
+    /// The first pool that a process opens or creates here sets handlers of SIGBUS and SIGSEGV, so
+    /// that a device which fails gives an error. Faults of other memory go to the handlers before.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Pool> {
+        nacre_volume::install_handler();
         let access = match options.read_only {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
@@ -110,12 +153,28 @@ impl Pool {
             store,
             registry: OnceLock::new(),
             known: RwLock::default(),
+            process: std::process::id(),
         }
     }
 
-    /// Leaves the pool; the last process to do so makes the next opening quick.
+    /// Leaves the pool; the last process to do so makes the next opening quick. A pool that is
+    /// dropped instead stays in use until the process ends.
+    ///
+    /// In a process that was forked from the one that opened it, it leaves that one's alone.
     pub fn close(self) -> Result<()> {
+        if self.refuse_to_forked().is_err() {
+            let _unmapped = self.store.abandon();
+            return Ok(());
+        }
         Ok(self.store.detach()?)
+    }
+
+    /// Two processes in one slot would take each other's locks and lane for their own.
+    pub(crate) fn refuse_to_forked(&self) -> Result<()> {
+        match std::process::id() == self.process {
+            true => Ok(()),
+            false => Err(Error::Forked),
+        }
     }
 
     /// The pool itself.
@@ -134,6 +193,22 @@ impl Pool {
         Usage {
             total: found.units * UNIT_SIZE,
             free: found.free_units * UNIT_SIZE,
+        }
+    }
+
+    /// What is not whole on a device that has failed is no damage: it is not given.
+    pub(crate) fn blamed(&self, error: Error) -> Error {
+        let seems = matches!(
+            error.cause(),
+            Error::Damaged(_) | Error::Store(StoreError::Corrupt(_))
+        );
+        if !seems {
+            return error;
+        }
+        match (error, self.store.unless_failed()) {
+            (error, Ok(())) => error,
+            (Error::Operation { number, .. }, Err(failed)) => at(number, failed.into()),
+            (_, Err(failed)) => failed.into(),
         }
     }
 

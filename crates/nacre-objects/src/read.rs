@@ -99,6 +99,18 @@ impl Pool {
         offset: u64,
         to: &mut [u8],
     ) -> Result<usize> {
+        let read = self.read_with_size(collection, object, offset, to);
+        read.map(|(len, _)| len)
+    }
+
+    /// As [`Pool::read`]; returns also how many bytes the object had at that moment.
+    pub fn read_with_size(
+        &self,
+        collection: &[u8],
+        object: &[u8],
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(usize, u64)> {
         self.again(|| self.read_link(self.find(collection, object)?, offset, to))
     }
 
@@ -245,13 +257,13 @@ impl Pool {
         for _ in 0..TRIES {
             match look() {
                 Ok(found) => return Ok(found),
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Failed(error)) => return Err(self.blamed(error)),
                 Err(Stop::Stale(object)) => gone = object,
             }
             self.forget_collections();
             std::thread::yield_now();
         }
-        Err(Error::Damaged(gone))
+        Err(self.blamed(Error::Damaged(gone)))
     }
 
     /// The collection of a name, which may be gone: whoever uses it compares its generation.
@@ -331,7 +343,7 @@ impl Pool {
                     return Err(Error::Damaged(link.object).into());
                 }
                 let mut bytes = vec![0; size as usize];
-                let len = self.read_link(link, 0, &mut bytes)?;
+                let (len, _) = self.read_link(link, 0, &mut bytes)?;
                 bytes.truncate(len);
                 Ok(bytes)
             }
@@ -339,7 +351,8 @@ impl Pool {
         }
     }
 
-    fn read_link(&self, link: Link, offset: u64, to: &mut [u8]) -> Found<usize> {
+    /// How many bytes were read, and how many the object had.
+    fn read_link(&self, link: Link, offset: u64, to: &mut [u8]) -> Found<(usize, u64)> {
         let same = |head: &nacre_store::FileHead| match head.generation == link.generation
             && head.mode != 0
         {
@@ -349,7 +362,7 @@ impl Pool {
         let read = self
             .store
             .read_parts_checked(link.object, FileOffset(offset), to.into(), same);
-        read.map(|(_, len)| len)
+        read.map(|(head, len)| (len, head.size))
     }
 
     fn keys(&self, within: Link, from: &[u8], limit: usize) -> Found<Vec<Vec<u8>>> {

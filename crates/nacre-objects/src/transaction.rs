@@ -112,10 +112,12 @@ impl<'b> Transaction<'b> {
     }
 
     /// The operation that was added last does nothing if its object does not exist; without this it
-    /// makes the transaction fail.
+    /// makes the transaction fail, or the object.
     pub fn if_exists(&mut self) -> &mut Self {
-        if let Some(last) = self.operations.pop() {
-            self.operations.push(Operation::IfExists(Box::new(last)));
+        match self.operations.pop() {
+            None => {}
+            Some(once @ Operation::IfExists(_)) => self.operations.push(once),
+            Some(last) => self.operations.push(Operation::IfExists(Box::new(last))),
         }
         self
     }
@@ -279,6 +281,22 @@ impl Operation<'_> {
             Operation::CreateCollection(name) | Operation::RemoveCollection(name) => (name, None),
             Operation::Rename(from, to) => (&from.collection, Some(&to.collection)),
             Operation::Split(from, to, _) | Operation::Merge(from, to) => (from, Some(to)),
+            other => match other.object() {
+                Some(target) => (&target.collection, None),
+                None => return [None, None],
+            },
+        };
+        [Some(&first[..]), second.map(|name| &name[..])]
+    }
+
+    /// The object that it changes, or that it reads first; `None`: it is one on collections.
+    pub(crate) fn object(&self) -> Option<&Target<'_>> {
+        match self.itself() {
+            Operation::CreateCollection(_)
+            | Operation::RemoveCollection(_)
+            | Operation::Split(..)
+            | Operation::Merge(..)
+            | Operation::IfExists(_) => None,
             Operation::Create(target)
             | Operation::Touch(target)
             | Operation::Write(target, ..)
@@ -294,10 +312,9 @@ impl Operation<'_> {
             | Operation::RemoveOmap(target, _)
             | Operation::RemoveOmapRange(target, ..)
             | Operation::ClearOmap(target)
-            | Operation::SetOmapHeader(target, _) => (&target.collection, None),
-            Operation::IfExists(_) => return [None, None],
-        };
-        [Some(&first[..]), second.map(|name| &name[..])]
+            | Operation::SetOmapHeader(target, _)
+            | Operation::Rename(target, _) => Some(target),
+        }
     }
 
     /// Without its conditions.

@@ -281,7 +281,8 @@ fn compare_object(pool: &Pool, (c, o): (&[u8], &[u8]), object: &Object, what: &s
     assert_eq!((stat.size, stat.attributes), wanted, "{what}");
     assert_eq!(stat.has_omap, !object.omap.is_empty(), "{what}");
     let mut bytes = vec![7; object.bytes.len() + 10];
-    let len = pool.read(c, o, 0, &mut bytes).unwrap();
+    let (len, size) = pool.read_with_size(c, o, 0, &mut bytes).unwrap();
+    assert_eq!(size, object.bytes.len() as u64);
     assert!(bytes[..len] == object.bytes, "{what}: bytes of {o:?}");
     compare_extents(pool, (c, o), &object.bytes, what);
     let attributes = pool.attributes(c, o).unwrap();
@@ -431,6 +432,12 @@ fn what_does_not_exist_may_be_told_to_be_left_alone() {
     t.create_collection(b"c");
     t.remove(b"c", b"none").if_exists();
     t.rename((b"c", b"none"), (b"c", b"other")).if_exists();
+    t.write(b"c", b"none", 0, b"bytes".as_slice()).if_exists();
+    t.zero(b"c", b"none", 0, 5).if_exists();
+    t.touch(b"c", b"none").if_exists();
+    t.create(b"c", b"none").if_exists();
+    t.clone_object(b"c", b"none", b"other").if_exists();
+    t.clone_range(b"c", b"none", 0..5, b"other", 0).if_exists();
     t.touch(b"c", b"there").truncate(b"c", b"there", 5);
     t.truncate(b"c", b"there", 7).if_exists();
     pool.commit(&t).unwrap();

@@ -152,6 +152,48 @@ fn bytes_changed_by_transactions_are_those_of_a_model() {
     }
 }
 
+/// Each step looks at what is there: page by page, this would take hours, and copying holes all
+/// memory.
+#[test]
+fn holes_of_any_length_are_zeroed_shared_and_copied() {
+    const END: u64 = 1 << 47;
+    let store = memory_pool(64 << 20);
+    let mut tx = store.begin().unwrap();
+    let ids = [(); 3].map(|()| tx.create(&file()).unwrap());
+    let [a, b, c] = ids;
+    tx.data_write(a, 5000, b"first").unwrap();
+    tx.data_write(a, END, b"last").unwrap();
+    tx.data_write(b, 1 << 40, b"hidden").unwrap();
+    tx.commit().unwrap();
+    let guards = store.lock_many(&ids).unwrap();
+    let mut tx = store.begin().unwrap();
+    let len = END + 4;
+    assert_eq!(tx.data_clone((a, 0), len, (b, 0)).unwrap(), len);
+    assert_eq!(tx.data_clone((a, 0), len, (c, 7)).unwrap(), len);
+    // To behind itself and back, over what is there.
+    assert_eq!(tx.data_clone((a, 0), len, (a, 9)).unwrap(), len);
+    assert_eq!(tx.data_clone((a, 9), len, (a, 4096)).unwrap(), len);
+    assert_eq!(tx.data_clone((a, 4096), len, (a, 1)).unwrap(), len);
+    tx.data_zero(a, 6000, END - 7000).unwrap();
+    let mut see = |id, at, len| {
+        let mut bytes = vec![0; len];
+        let read = tx.data_read(id, at, &mut bytes).unwrap();
+        bytes.truncate(read);
+        bytes
+    };
+    assert_eq!(see(b, 5000, 5), b"first");
+    assert_eq!(see(b, 1 << 40, 6), [0; 6]);
+    assert_eq!(see(b, END, 9), b"last");
+    assert_eq!(see(c, 5006, 7), b"\0first\0");
+    assert_eq!(see(c, END + 7, 9), b"last");
+    assert_eq!(see(a, 5001, 5), b"first");
+    assert_eq!(see(a, END, 5), b"\0last");
+    tx.commit().unwrap();
+    drop(guards);
+    assert!(store.statfs().free_units > (40 << 20) / 4096);
+    sound(&store, "holes");
+}
+
 #[test]
 fn a_transaction_longer_than_a_record_is_whole() {
     let store = memory_pool(256 << 20);

@@ -42,6 +42,7 @@ impl Pool {
     /// happened, but for a failure of the device: then the operations may be done, and not durable.
     pub fn commit(&self, transaction: &Transaction<'_>) -> Result<()> {
         accepted(transaction)?;
+        self.refuse_to_forked()?;
         if transaction.is_empty() {
             return Ok(());
         }
@@ -49,7 +50,7 @@ impl Pool {
         while done.as_ref().is_err_and(is_full) && self.store.make_room()? {
             done = self.run(transaction);
         }
-        done
+        done.map_err(|error| self.blamed(error))
     }
 
     fn run(&self, transaction: &Transaction<'_>) -> Result<()> {
@@ -142,10 +143,9 @@ impl<'t> Run<'_, 't> {
                 self.move_objects(from, to, &|_| true)?;
                 self.remove_collection(from)
             }
-            Operation::IfExists(inner) => match self.execute(inner) {
-                // Each operation looks for its object first.
-                Err(Error::NoSuchObject(..)) => Ok(()),
-                done => done,
+            Operation::IfExists(inner) => match inner.object() {
+                Some(object) if self.find(object)?.is_none() => Ok(()),
+                _ => self.execute(inner),
             },
             other => self.change_object(other),
         }

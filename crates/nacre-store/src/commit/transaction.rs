@@ -208,7 +208,7 @@ impl<'s> Tx<'s> {
         for &(at, word) in &self.scratch.words {
             record.add_words(at, &word.to_le_bytes());
         }
-        for (at, bytes, kind) in &self.scratch.writes {
+        for (at, bytes, kind) in self.scratch.writes.iter() {
             record.add(*at, bytes, *kind == StoreKind::Data);
         }
         if shares {

@@ -24,6 +24,7 @@ mod seek;
 mod share;
 mod shares;
 mod staged;
+mod staged_clone;
 mod truncate;
 mod write;
 

@@ -28,8 +28,6 @@ const PAGE: usize = UNIT_SIZE as usize;
 const LOGGED_MAX: usize = 1024;
 /// Pages get no second unit while less than this share of the pool is free.
 const ROOM_SHARE: u64 = 8;
-/// Bytes copied at once where units cannot be shared.
-const COPY: u64 = 1 << 20;
 
 impl Tx<'_> {
     /// The size of an object as the transaction sees it, in bytes.
@@ -72,11 +70,13 @@ impl Tx<'_> {
         let (mut at, stop) = (offset, end.min(page_start(known)));
         while at < stop {
             let (page, skip) = (at / UNIT_SIZE, (at % UNIT_SIZE) as usize);
-            let part = (stop - at).min(UNIT_SIZE - skip as u64) as usize;
-            at += part as u64;
-            if self.is_hole(staged, page)? {
+            let behind = self.hole_end(staged, page, pages_of(stop))?;
+            if behind > page {
+                at = page_start(behind);
                 continue;
             }
+            let part = (stop - at).min(UNIT_SIZE - skip as u64) as usize;
+            at += part as u64;
             match part == PAGE {
                 true => self.set_page(staged, page, Page::Hole),
                 false => self.write_part(staged, page, skip, &[0; PAGE][..part])?,
@@ -128,51 +128,6 @@ impl Tx<'_> {
         Ok(len)
     }
 
-    /// Copies up to `len` bytes of an object to another one or to another place of it; whole units
-    /// are shared where the offsets allow it. Returns how many there were.
-    pub fn data_clone(
-        &mut self,
-        from: (ObjectId, u64),
-        len: u64,
-        to: (ObjectId, u64),
-    ) -> Result<u64> {
-        let source = self.stage(from.0)?;
-        let target = self.stage(to.0)?;
-        let len = len.min(self.scratch.staged[source].size.saturating_sub(from.1));
-        let end = range_end(to.1, len)?;
-        let overlap = from.0 == to.0 && from.1 < end && to.1 < from.1 + len;
-        if overlap {
-            let mut bytes = vec![0; len as usize];
-            self.data_read(from.0, from.1, &mut bytes)?;
-            self.data_write(to.0, to.1, &bytes)?;
-            return Ok(len);
-        }
-        let alike = from.1 % UNIT_SIZE == to.1 % UNIT_SIZE;
-        let mut done = 0;
-        while done < len {
-            let (at, there) = (from.1 + done, to.1 + done);
-            if alike && at.is_multiple_of(UNIT_SIZE) && len - done >= UNIT_SIZE {
-                self.share_page((source, at / UNIT_SIZE), (target, there / UNIT_SIZE))?;
-                done += UNIT_SIZE;
-                continue;
-            }
-            let most = if alike {
-                UNIT_SIZE - at % UNIT_SIZE
-            } else {
-                COPY
-            };
-            let mut bytes = vec![0; (len - done).min(most) as usize];
-            self.data_read(from.0, at, &mut bytes)?;
-            self.data_write(to.0, there, &bytes)?;
-            done += bytes.len() as u64;
-        }
-        let size = &mut self.scratch.staged[target].size;
-        if len > 0 {
-            *size = (*size).max(end);
-        }
-        Ok(len)
-    }
-
     /// Forgets what was done to the bytes of an object that is removed.
     pub(crate) fn unstage(&mut self, id: ObjectId) {
         if let Some(place) = self.scratch.staged_index(id) {
@@ -210,7 +165,7 @@ impl Tx<'_> {
     }
 
     /// Writes whole pages into fresh units.
-    fn write_pages(&mut self, staged: usize, first: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_pages(&mut self, staged: usize, first: u64, bytes: &[u8]) -> Result<()> {
         let mut page = first;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -279,7 +234,7 @@ impl Tx<'_> {
     }
 
     /// What the medium says of a page whose bytes still count.
-    fn old_entry(&self, staged: usize, page: u64) -> Result<MapWord> {
+    pub(super) fn old_entry(&self, staged: usize, page: u64) -> Result<MapWord> {
         let known = &self.scratch.staged[staged];
         if page_start(page) >= known.kept {
             return Ok(MapWord::HOLE);
@@ -292,10 +247,27 @@ impl Tx<'_> {
         })
     }
 
-    fn is_hole(&self, staged: usize, page: u64) -> Result<bool> {
+    pub(super) fn is_hole(&self, staged: usize, page: u64) -> Result<bool> {
         match self.scratch.staged[staged].pages.get(page) {
             Some(state) => Ok(state == Page::Hole),
             None => Ok(self.old_entry(staged, page)?.is_hole()),
+        }
+    }
+
+    /// Where the holes end that begin with `page`, up to `end`: `page` if it is none.
+    pub(super) fn hole_end(&self, staged: usize, page: u64, end: u64) -> Result<u64> {
+        if page >= end || !self.is_hole(staged, page)? {
+            return Ok(page);
+        }
+        let known = &self.scratch.staged[staged];
+        if known.pages.get(page).is_some() {
+            return Ok(page + 1);
+        }
+        let next = known.pages.next_from(page).unwrap_or(end).min(end);
+        let old = next.min(pages_of(known.kept));
+        match page < old {
+            true => Ok(known.map(self).run_at(page, old)?.end()),
+            false => Ok(next),
         }
     }
 
@@ -336,7 +308,7 @@ impl Tx<'_> {
     fn see(&self, unit: UnitNo, from: usize, to: &mut [u8]) -> Result<()> {
         let start = unit.offset().add(from as u64);
         self.store.read_contents(start, to)?;
-        for (at, bytes, _) in self.scratch.writes.iter() {
+        for (at, bytes, _) in self.scratch.writes.of_unit(start) {
             if (start.0..start.0 + to.len() as u64).contains(&at.0) {
                 let skip = (at.0 - start.0) as usize;
                 to[skip..skip + bytes.len()].copy_from_slice(bytes);
@@ -455,7 +427,7 @@ impl Tx<'_> {
         parts
     }
 
-    fn set_page(&mut self, staged: usize, page: u64, state: Page) {
+    pub(super) fn set_page(&mut self, staged: usize, page: u64, state: Page) {
         if let Some(before) = self.scratch.staged[staged].pages.insert(page, state) {
             self.let_go(before);
         }
@@ -482,54 +454,7 @@ impl Tx<'_> {
 
     /// Nobody needs what the record was to write to a unit.
     fn forget_writes(&mut self, unit: UnitNo) {
-        let of_unit = unit.offset().0..unit.offset().0 + UNIT_SIZE;
-        let writes = &mut self.scratch.writes;
-        writes.retain(|(at, ..)| !of_unit.contains(&at.0));
-    }
-
-    /// Gives a whole page of the source to the target, too.
-    fn share_page(&mut self, source: (usize, u64), target: (usize, u64)) -> Result<()> {
-        let state = self.scratch.staged[source.0].pages.get(source.1);
-        let inside = page_start(source.1 + 1) <= self.scratch.staged[source.0].kept;
-        let (unit, after) = match state {
-            Some(Page::Hole) => (None, None),
-            Some(Page::Own(unit) | Page::Shared(unit)) => (Some(unit), Some(Page::Shared(unit))),
-            Some(Page::Kept(unit)) if inside => (Some(unit), Some(Page::Kept(unit))),
-            Some(_) => return self.copy_page(source, target),
-            None => match self.old_entry(source.0, source.1)? {
-                entry if entry.is_hole() => (None, None),
-                _ if !inside => return self.copy_page(source, target),
-                entry if self.gather_to_share(source)? => {
-                    (Some(entry.unit()), Some(Page::Kept(entry.unit())))
-                }
-                entry if entry.may_be_shared() => (Some(entry.unit()), None),
-                entry => (Some(entry.unit()), Some(Page::Kept(entry.unit()))),
-            },
-        };
-        let Some(unit) = unit else {
-            if !self.is_hole(target.0, target.1)? {
-                self.set_page(target.0, target.1, Page::Hole);
-            }
-            return Ok(());
-        };
-        if !self.store.allocator().share(unit, 1) {
-            return self.copy_page(source, target);
-        }
-        self.adopt(Run {
-            start: unit,
-            count: 1,
-        });
-        if let Some(after) = after {
-            let pages = &mut self.scratch.staged[source.0].pages;
-            pages.insert(source.1, after);
-        }
-        self.set_page(target.0, target.1, Page::Shared(unit));
-        Ok(())
-    }
-
-    fn copy_page(&mut self, source: (usize, u64), target: (usize, u64)) -> Result<()> {
-        let bytes = self.page_bytes(source.0, source.1)?;
-        self.write_pages(target.0, target.1, &bytes[..])
+        self.scratch.writes.forget_unit(unit.offset());
     }
 
     /// Takes up to `want` units, which an abort gives back.

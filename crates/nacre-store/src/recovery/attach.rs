@@ -369,6 +369,11 @@ impl Store {
         Ok(orphans.len())
     }
 
+    /// For who found damage: `MediaFault` if a device has failed, whose bytes then only seem so.
+    pub fn unless_failed(&self) -> Result<()> {
+        Ok(self.volume.health()?)
+    }
+
     /// Saves the allocation state and marks the pool clean, unless it cannot be trusted: after a
     /// process died, or with objects still open that have no name perhaps. Fails if a device has.
     pub(crate) fn save(&self) -> Result<()> {

@@ -6,6 +6,7 @@ mod places;
 pub(crate) mod scratch;
 pub(crate) mod shard;
 pub(crate) mod staged;
+pub(crate) mod writes;
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;

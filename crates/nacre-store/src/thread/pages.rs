@@ -48,6 +48,17 @@ impl<T: Copy> Pages<T> {
         }
     }
 
+    /// The first page that is not before `page`.
+    pub(crate) fn next_from(&self, page: u64) -> Option<u64> {
+        match self.tree.is_empty() {
+            true => {
+                let (Ok(place) | Err(place)) = self.place(page);
+                self.row.get(place).map(|entry| entry.0)
+            }
+            false => self.tree.range(page..).next().map(|entry| *entry.0),
+        }
+    }
+
     /// Takes the pages from `first` on away.
     pub(crate) fn split_off(&mut self, first: u64) -> Vec<T> {
         let (Ok(place) | Err(place)) = self.place(first);
@@ -92,6 +103,8 @@ mod tests {
                 } % spread;
                 assert_eq!(pages.get(page), model.get(&page).copied());
                 assert_eq!(pages.insert(page, round), model.insert(page, round));
+                let next = model.range(round..).next().map(|(&page, _)| page);
+                assert_eq!(pages.next_from(round), next);
                 if round % 97 == 96 {
                     let cut: Vec<u64> = model.split_off(&(spread / 2)).into_values().collect();
                     assert_eq!(pages.split_off(spread / 2), cut);

@@ -5,10 +5,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 
 use nacre_session::DentryBucket;
-use nacre_types::{ObjectId, StoreKind, UnitNo, VolumeOffset};
+use nacre_types::{ObjectId, UnitNo, VolumeOffset};
 
 use super::places::Places;
 use super::staged::Staged;
+use super::writes::Writes;
 use crate::alloc::Run;
 use crate::layout::{RawOnode, Tree};
 use crate::log::record::{FreshBytes, Record};
@@ -36,7 +37,7 @@ pub(crate) struct Scratch {
     /// New bytes that may become durable together with the record; meaningless but for a
     /// transaction that places entries.
     pub(crate) fresh: FreshBytes,
-    pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
+    pub(crate) writes: Writes,
     pub(crate) touched: Vec<ObjectId>,
     /// Of the names that change.
     pub(crate) names: Vec<DentryBucket>,

@@ -293,7 +293,7 @@ impl<'s> Tx<'s> {
 
     /// Bytes that go to `at`, all or nothing with the rest.
     pub(crate) fn put_bytes(&mut self, at: VolumeOffset, bytes: &[u8], kind: StoreKind) {
-        self.scratch.writes.push((at, bytes.to_vec(), kind));
+        self.scratch.writes.push(at, bytes, kind);
     }
 
     /// Stores already made to units that nobody reaches before the commit.
