@@ -13,7 +13,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NACRE := $(TARGET)/release/nacre
 
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
-PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
+PACKAGES := gcc libc6-dev musl-tools fakechroot make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
 	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl mariadb-server-core mariadb-client \

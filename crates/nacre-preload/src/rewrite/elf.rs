@@ -86,11 +86,40 @@ pub fn own_build_id() -> &'static [u8] {
     OWN_ID.get().map_or(&[], Vec::as_slice)
 }
 
+/// The type of `dl_iterate_phdr`.
+type Iterate = unsafe extern "C" fn(
+    Option<
+        unsafe extern "C" fn(
+            *mut libc::dl_phdr_info,
+            libc::size_t,
+            *mut libc::c_void,
+        ) -> libc::c_int,
+    >,
+    *mut libc::c_void,
+) -> libc::c_int;
+
+/// `dl_iterate_phdr` of the C library: another one that is preloaded, too, may change the names that
+/// it is given (fakechroot), which nobody may store to. So may its `dlopen` those of files.
+fn own_iterate() -> Option<Iterate> {
+    let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
+    // SAFETY: names are NUL-terminated. The C library stays loaded, and the symbol has the type
+    // that its name says.
+    unsafe {
+        let library = libc::dlmopen(libc::LM_ID_BASE, c"libc.so.6".as_ptr(), flags);
+        if library.is_null() {
+            return None;
+        }
+        let found = libc::dlsym(library, c"dl_iterate_phdr".as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute::<*mut libc::c_void, Iterate>(found))
+    }
+}
+
 /// The program and its libraries, but for this one.
 pub fn modules() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
+    let iterate = own_iterate().unwrap_or(libc::dl_iterate_phdr);
     // SAFETY: the callback gets the pointer to `found` passed here, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    unsafe { iterate(Some(visit), (&raw mut found).cast()) };
     found
 }
 
