@@ -98,18 +98,13 @@ type Iterate = unsafe extern "C" fn(
     *mut libc::c_void,
 ) -> libc::c_int;
 
-/// `dl_iterate_phdr` of the C library: another one that is preloaded, too, may change the names that
-/// it is given (fakechroot), which nobody may store to. So may its `dlopen` those of files.
-fn own_iterate() -> Option<Iterate> {
-    let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
-    // SAFETY: names are NUL-terminated. The C library stays loaded, and the symbol has the type
-    // that its name says.
+/// `dl_iterate_phdr` of who stands behind this library: one that is preloaded before it may change
+/// the names that it is given (fakechroot), which nobody may store to. To open the C library here
+/// would start it before it knows the program's arguments.
+fn next_iterate() -> Option<Iterate> {
+    // SAFETY: the name is NUL-terminated, and the symbol has the type that it says.
     unsafe {
-        let library = libc::dlmopen(libc::LM_ID_BASE, c"libc.so.6".as_ptr(), flags);
-        if library.is_null() {
-            return None;
-        }
-        let found = libc::dlsym(library, c"dl_iterate_phdr".as_ptr());
+        let found = libc::dlsym(libc::RTLD_NEXT, c"dl_iterate_phdr".as_ptr());
         (!found.is_null()).then(|| std::mem::transmute::<*mut libc::c_void, Iterate>(found))
     }
 }
@@ -117,7 +112,7 @@ fn own_iterate() -> Option<Iterate> {
 /// The program and its libraries, but for this one.
 pub fn modules() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
-    let iterate = own_iterate().unwrap_or(libc::dl_iterate_phdr);
+    let iterate = next_iterate().unwrap_or(libc::dl_iterate_phdr);
     // SAFETY: the callback gets the pointer to `found` passed here, which outlives the call.
     unsafe { iterate(Some(visit), (&raw mut found).cast()) };
     found
