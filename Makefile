@@ -63,7 +63,7 @@ install-lib:
 
 programs: build
 	tests/programs/run-all.sh
-	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions
+	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions checkers
 	MODE=cached tests/programs/run-all.sh git sqlite tar python persist sessions
 	STRIPE=3 ON_DISK=1 tests/programs/run-all.sh git sqlite tar kill persist
 	COPIES=2 tests/programs/run-all.sh git sqlite tar kill persist postgres

@@ -200,5 +200,9 @@ fn who_waits_while_nothing_is_new_commits() {
     *stage.jester.at_commit.lock().unwrap() = Some(Box::new(commits));
     store(image, 46);
     assert_eq!(stage.jester.nothing_new.load(SeqCst), 99);
-    assert_eq!(image.dirty_bytes(), super::GRANULE, "the rest was committed");
+    assert_eq!(
+        image.dirty_bytes(),
+        super::GRANULE,
+        "the rest was committed"
+    );
 }

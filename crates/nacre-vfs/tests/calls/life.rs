@@ -4,10 +4,10 @@ use crate::world::{
     AT_FDCWD, FilePool, Harness, MockKernel, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY,
     memory_fs, passed, value,
 };
+use nacre_types::{DeviceOffset, StoreKind};
 use nacre_vfs::{
     ErrorKind, FileLock, Holes, Kernel, MapRange, MapRequest, MountSpec, Staying, Vfs,
 };
-use nacre_types::{DeviceOffset, StoreKind};
 use nacre_volume::Observer;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -324,7 +324,10 @@ fn a_mapping_that_only_loads_costs_a_sync_nothing() {
     assert!(synced() >= LEN, "stores are allowed");
     harness.vfs.mapping_removed(hold);
     assert!(synced() < LEN / 4, "it is gone");
-    let hold = map(MapRequest { write: true, ..wish });
+    let hold = map(MapRequest {
+        write: true,
+        ..wish
+    });
     assert!(synced() >= LEN, "of a mapping for stores");
     harness.vfs.mapping_removed(hold);
     assert!(synced() < LEN / 4, "it is gone, too");
