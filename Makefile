@@ -13,7 +13,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NACRE := $(TARGET)/release/nacre
 
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
-PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
+PACKAGES := gcc libc6-dev musl-tools fakechroot make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
 	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl mariadb-server-core mariadb-client \
@@ -63,7 +63,7 @@ install-lib:
 
 programs: build
 	tests/programs/run-all.sh
-	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions
+	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions checkers
 	MODE=cached tests/programs/run-all.sh git sqlite tar python persist sessions
 	STRIPE=3 ON_DISK=1 tests/programs/run-all.sh git sqlite tar kill persist
 	COPIES=2 tests/programs/run-all.sh git sqlite tar kill persist postgres

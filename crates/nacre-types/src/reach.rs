@@ -47,6 +47,14 @@ pub enum Unserved {
     Privileged,
 }
 
+impl Unserved {
+    /// Whether the program starts if it is told to load the library: it then hands that on to
+    /// programs that are served. Linkers of other C libraries end where they cannot load one.
+    pub fn may_load(&self) -> bool {
+        !matches!(self, Unserved::Libc(_))
+    }
+}
+
 impl fmt::Display for Unserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -481,6 +489,8 @@ mod tests {
         );
         assert_eq!(unserved(b"#!/bin/sh\n"), None);
         assert_eq!(unserved(b"\x7fELF\x01\x01"), Some(Unserved::Machine));
+        let load = |why: Option<Unserved>| why.is_some_and(|why| why.may_load());
+        assert!(!load(musl) && load(Some(Unserved::Static)) && load(Some(Unserved::Machine)));
         let own = std::fs::read("/proc/self/exe").expect("a program");
         assert_eq!(unserved(&own[..HEAD]), None);
     }

@@ -181,8 +181,10 @@ impl Cache {
     }
 
     /// Kernel fds of the disk.
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.device.fd()).chain(self.disk.fds())
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let mut all = self.disk.fds();
+        all.push(self.device.fd());
+        all
     }
 
     pub fn failed(&self, why: JournalError) -> VolumeError {

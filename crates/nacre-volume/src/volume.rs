@@ -314,15 +314,18 @@ impl Volume {
     }
 
     /// The kernel fds of all devices, and of a disk's image and journal.
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let copies = self.mirror().into_iter().flat_map(|mirror| mirror.mapped());
-        let copies = copies.filter_map(|(_, leg)| leg.fd());
-        let mapped = self
-            .real_segments()
-            .filter_map(|segment| segment.media.fd());
-        let mapped = mapped.chain(copies);
-        let behind = self.cache.iter().flat_map(Cache::fds);
-        mapped.chain(behind)
+    ///
+    /// In steps: of one long iterator the compiler makes code that Valgrind complains of.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let segments = self.real_segments();
+        let mut all: Vec<_> = segments.filter_map(|one| one.media.fd()).collect();
+        if let Some(mirror) = self.mirror() {
+            all.extend(mirror.mapped().filter_map(|(_, leg)| leg.fd()));
+        }
+        if let Some(cache) = &self.cache {
+            all.extend(cache.fds());
+        }
+        all
     }
 
     /// The devices over which data is spread, if it is.

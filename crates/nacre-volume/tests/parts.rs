@@ -168,7 +168,7 @@ impl Committer for Alone {
         Err(MediaFailed)
     }
 
-    fn make_room(&self) -> Result<(), MediaFailed> {
+    fn make_room(&self) -> Result<bool, MediaFailed> {
         Err(MediaFailed)
     }
 

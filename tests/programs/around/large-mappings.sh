@@ -94,6 +94,67 @@ P
     contains "check" clean "$("$NACRE" check "$DISK/a")"
 }
 
+# A mapping for reading costs a sync nothing, until mprotect lets the program store.
+allowed_later() {
+    note "stores are allowed later, by a child, by who is killed then"
+    fresh "$DISK/a"
+    cat >"$SCRATCH/later.py" <<'P'
+import ctypes, os, shutil, signal, sys
+LEN, READ, WRITE, SHARED = 512 << 10, 1, 2, 1
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+device, copy = sys.argv[1:]
+
+
+def nacre(*words):
+    os.spawnlp(os.P_WAIT, os.environ["NACRE"], "nacre", *words) == 0 or sys.exit(f"failed: {words}")
+
+
+def store(address, at, text):
+    assert libc.mprotect(address + at // 4096 * 4096, 4096, READ | WRITE) == 0
+    ctypes.memmove(address + at, text, len(text))
+
+
+def assert_on_disk(at, text):
+    shutil.copyfile(device, copy)
+    nacre("cp", f"{copy}:/f", f"{copy}.f")
+    with open(f"{copy}.f", "rb") as found:
+        found.seek(at)
+        found = found.read(len(text))
+        assert found == text, (at, found)
+
+
+fd = os.open("/nacre/f", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"x" * LEN, 0)
+os.fsync(fd)
+address = libc.mmap(None, LEN, READ, SHARED, fd, 0)
+store(address, 5000, b"parent")
+os.fsync(fd)
+assert_on_disk(5000, b"parent")
+libc.munmap(address, LEN)
+address = libc.mmap(None, LEN, READ, SHARED, fd, 0)
+if os.fork() == 0:
+    store(address, 90000, b"child")
+    os._exit(0)
+assert os.wait()[1] == 0
+os.fsync(fd)
+assert_on_disk(90000, b"child")
+libc.munmap(address, LEN)
+if os.fork() == 0:
+    store(libc.mmap(None, LEN, READ, SHARED, fd, 0), 400000, b"killed")
+    os.kill(os.getpid(), signal.SIGKILL)
+os.wait()
+os.fsync(fd)
+assert_on_disk(400000, b"killed")
+P
+    NACRE=$NACRE on "$DISK/a" $PY "$SCRATCH/later.py" "$DISK/a" "$DISK/copy"
+    rm -f "$DISK/copy" "$DISK/copy.f"
+    contains "check" clean "$("$NACRE" check "$DISK/a")"
+}
+
 leave() {
     "$NACRE" delete --force "$DISK/a" >/dev/null 2>&1 || true
     "$NACRE" delete --force "$DISK/copy" >/dev/null 2>&1 || true
@@ -109,4 +170,5 @@ else
     one_killed
     all_killed
     lmdb
+    allowed_later
 fi

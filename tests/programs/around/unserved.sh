@@ -62,6 +62,11 @@ harmless_ones_run() {
     [[ -e $SCRATCH/other ]] || fail "a static program that names no mount point runs"
     run bash -c "'$SCRATCH/dynamic' '$hd/f' && cp '$SCRATCH/static' '$hd/s' && '$hd/s' '$SCRATCH/another'"
     [[ -e $SCRATCH/another ]] || fail "a static program of the pool runs"
+    note "a program of musl"
+    printf '#include <stdio.h>\nint main(void) { return puts("runs") < 0; }\n' >"$SCRATCH/puts.c"
+    musl-gcc -o "$SCRATCH/of-musl" "$SCRATCH/puts.c"
+    gives "started by us" runs run "$SCRATCH/of-musl"
+    gives "started by bash" runs run bash -c "'$SCRATCH/of-musl'; exit"
     gives "the dynamic linker as a program" x run /lib64/ld-linux-x86-64.so.2 /bin/cat "$hd/f"
     nothing_on_the_host harmless
     "$NACRE" run -q --allow-unserved --pool "$POOL" --mount "$hd" -- bash -c "'$SCRATCH/static' '$hd/allowed'"

@@ -285,6 +285,11 @@ static void folders(void) {
     CHECK(fsync(fd) == 0);
 }
 
+static void names_of_the_program(void) {
+    CHECK(strcmp(program_invocation_short_name, "calls") == 0);
+    CHECK(strstr(program_invocation_name, "/calls") != NULL);
+}
+
 static void streams(void) {
     FILE *f = fopen("s", "w+");
     CHECK(f);
@@ -578,6 +583,7 @@ int main(void) {
     RUN(paths);
     RUN(folders);
     RUN(streams);
+    RUN(names_of_the_program);
     RUN(children);
     RUN(signals_and_threads);
     RUN(cancellation);

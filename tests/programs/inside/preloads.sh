@@ -14,6 +14,15 @@ S
 gives "what it pretends" $'-rws--x--x 7 8 f\ncrw-r--r-- 0 0 null' fakeroot sh package.sh
 gives "and no more" "regular empty file" stat -c %F null
 
+note fakechroot
+mkdir -p root/bin root/etc
+cp /bin/dash root/bin/sh
+cp /bin/cat root/bin
+echo inside >root/etc/name
+gives "a file below what it takes for the root" inside fakechroot chroot "$PWD/root" /bin/sh -c 'cat /etc/name'
+gives "one that it makes" made fakechroot chroot "$PWD/root" /bin/sh -c 'echo made >/etc/new; cat /etc/new'
+gives "where that is" made cat root/etc/new
+
 note faketime
 gives "a file's time" 2020-01-02 faketime '2020-01-02 03:04:05' sh -c 'touch then; stat -c %y then | cut -c1-10'
 

@@ -4,7 +4,7 @@ use super::check_regular;
 use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
-use nacre_session::{OFD_STORED, Ofd, STORING};
+use nacre_session::{OFD_MAPPED, OFD_STORED, Ofd, STORING};
 use nacre_store::{Holes, MappedRun, ShownPage, StoreError};
 use nacre_types::{DeviceOffset, Ino, UNIT_SIZE, UnitNo, VolumeOffset};
 use std::ops::Range;
@@ -188,6 +188,21 @@ impl Fs {
         let (guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
         Ok(self.store.show_page(&guard, page, count)?)
+    }
+
+    /// A description of a mapping with [`MapAccess::Load`]: from now on the program may store, too.
+    pub fn map_stores(&self, ofd: &Ofd) -> Result<()> {
+        let flags = ofd.flags.load(Ordering::SeqCst);
+        if flags & OFD_MAPPED == 0 || flags & OFD_STORED != 0 {
+            return Ok(());
+        }
+        let mapped = &self.store.icore(object_of(ofd.ino()))?.mapped;
+        // First: a file whose mapper dies in between is flushed too often, not too seldom.
+        mapped.fetch_add(STORING, Ordering::SeqCst);
+        if ofd.flags.fetch_or(OFD_STORED, Ordering::SeqCst) & OFD_STORED != 0 {
+            mapped.fetch_sub(STORING, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// A mapping is gone. What was stored through it is durable then, as no `fsync` looks for it

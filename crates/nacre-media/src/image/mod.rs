@@ -83,8 +83,9 @@ pub trait Committer: Send + Sync {
     }
     /// Brings all that was stored before to its home place.
     fn bring_home(&self) -> Result<(), MediaFailed>;
-    /// Brings some of what is new to its home place, or waits until somebody has.
-    fn make_room(&self) -> Result<(), MediaFailed>;
+    /// Brings some of what is new to its home place, or waits until somebody has. `false`: there is
+    /// nothing new.
+    fn make_room(&self) -> Result<bool, MediaFailed>;
     /// Seconds of a clock that all processes share.
     fn now(&self) -> u64;
 }

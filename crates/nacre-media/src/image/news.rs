@@ -290,7 +290,11 @@ impl Image {
         }
         let mut goes_on = self.passes.load(Relaxed);
         while goes_on && is_full() {
-            goes_on = committer.make_room().is_ok();
+            goes_on = match committer.make_room() {
+                // All that is dirty must go through the journal, and is less than that may have.
+                Ok(false) => committer.commit().is_ok(),
+                other => other.is_ok(),
+            };
         }
     }
 }

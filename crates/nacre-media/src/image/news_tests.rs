@@ -182,3 +182,27 @@ fn much_that_waits_for_the_journal_is_overwritten_elsewhere() {
     assert!(image.fills());
     assert_eq!(image.new_bytes(), 4 * UNIT_SIZE);
 }
+
+#[test]
+fn who_waits_while_nothing_is_new_commits() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let stage = stage();
+    let image = &stage.image;
+    image.limit.store(1 << 20, SeqCst);
+    image.passes.store(true, SeqCst);
+    image.set_room(1 << 30);
+    // As while programs sync.
+    image.head().allowed.store(16, SeqCst);
+    version(image, true);
+    (30..46).for_each(|unit| store(image, unit));
+    stage.jester.nothing_new.store(100, SeqCst);
+    let commits = |image: &Image| assert!(version(image, true).is_empty());
+    *stage.jester.at_commit.lock().unwrap() = Some(Box::new(commits));
+    store(image, 46);
+    assert_eq!(stage.jester.nothing_new.load(SeqCst), 99);
+    assert_eq!(
+        image.dirty_bytes(),
+        super::GRANULE,
+        "the rest was committed"
+    );
+}

@@ -22,11 +22,15 @@ pub(super) const SIZE: u64 = 2 << 20;
 const AT: DeviceOffset = DeviceOffset(5 * UNIT_SIZE);
 
 /// What happens at a moment, once.
-type Prank = Box<dyn FnOnce(&Image) + Send>;
+pub(super) type Prank = Box<dyn FnOnce(&Image) + Send>;
 
 #[derive(Default)]
-struct Jester {
+pub(super) struct Jester {
     image: Mutex<Weak<Image>>,
+    /// When all is to be given to the disk.
+    pub at_commit: Mutex<Option<Prank>>,
+    /// So often it has nothing new, then it fails.
+    pub nothing_new: AtomicU64,
     /// Before a store is let in.
     at_store: Mutex<Option<Prank>>,
     /// Before units are taken out.
@@ -56,6 +60,7 @@ impl Committer for Jester {
     fn leave(&self) {}
 
     fn commit(&self) -> Result<(), MediaFailed> {
+        self.play(&self.at_commit);
         Ok(())
     }
 
@@ -73,8 +78,10 @@ impl Committer for Jester {
         self.play(&self.after_eviction);
     }
 
-    fn make_room(&self) -> Result<(), MediaFailed> {
-        Err(MediaFailed)
+    fn make_room(&self) -> Result<bool, MediaFailed> {
+        let left = |times: u64| times.checked_sub(1);
+        let left = self.nothing_new.fetch_update(SeqCst, SeqCst, left);
+        left.map(|_| false).map_err(|_| MediaFailed)
     }
 
     fn now(&self) -> u64 {
@@ -89,7 +96,7 @@ impl Committer for Jester {
 
 pub(super) struct Stage {
     pub image: Arc<Image>,
-    jester: Arc<Jester>,
+    pub jester: Arc<Jester>,
     _place: AddressRange,
 }
 

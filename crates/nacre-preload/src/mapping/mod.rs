@@ -432,6 +432,11 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     }
     let end = start.saturating_add(len.next_multiple_of(PAGE));
     let mut pages = holes::lock();
+    if protection & PROT_WRITE != 0 {
+        for part in parts.iter().filter(|part| !part.private) {
+            c.vfs().mapping_stores(part.hold)?;
+        }
+    }
     if protection & PROT_EXEC != 0 && private::must_be_copied(&parts) {
         private::part_with(c.vfs(), &parts)?;
         drop(pages);

@@ -99,7 +99,12 @@ pub fn attach(mount: &Mount) -> Result<(Fs, Vec<i32>), AttachFailure> {
     let _once = nacre_session::look_once();
     let fs = open(mount).map_err(|error| failure(mount, &*error))?;
     let store = fs.store();
-    let mut own: Vec<i32> = store.volume().fds().map(|fd| fd.as_raw_fd()).collect();
+    let mut own: Vec<i32> = store
+        .volume()
+        .fds()
+        .iter()
+        .map(|fd| fd.as_raw_fd())
+        .collect();
     let place = store.session().place();
     own.extend(place.map(|place| place.folder().fd().as_raw_fd()));
     Ok((fs, own))

@@ -139,7 +139,8 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let word = c.vfs().before_exec(threads)?;
     let left = (!threads).then(|| process::leave_pools(c.vfs())).flatten();
     let executable = program.executable.map(|own| own.path);
-    plan.fill_environment(executable, folder.as_deref(), left.is_some());
+    let loads_us = program.unserved.as_ref().is_none_or(Unserved::may_load);
+    plan.fill_environment(executable, folder.as_deref(), left.is_some(), loads_us);
     let _pending = word.and_then(Pending::start);
     let by_kernel = program.unserved.is_some() && left.is_none();
     let moved = by_kernel && by_kernel::go_where_the_program_is(c);
@@ -520,16 +521,21 @@ impl ExecPlan {
         executable: Option<Vec<u8>>,
         libraries: Option<&[u8]>,
         empty_handed: bool,
+        loads_us: bool,
     ) {
         let ours = environment::get();
         let mut missing: Vec<&[u8]> = ours.settings.iter().map(Vec::as_slice).collect();
         let mut buffer = StringBuffer::new();
-        let mut preloads = ours.preloads(b"");
+        let list_of = |list: &[u8]| match loads_us {
+            true => ours.preloads(list),
+            false => ours.others(list),
+        };
+        let mut preloads = list_of(b"");
         for &entry in &self.environment {
             let text = buffer.read(entry).unwrap_or_default();
             missing.retain(|setting| !same_name(setting, text));
             if let Some(list) = text.strip_prefix(PRELOAD) {
-                preloads = ours.preloads(list);
+                preloads = list_of(list);
             } else if !environment::is_internal(text)
                 && (libraries.is_none() || !text.starts_with(LIBRARY_PATH))
             {

@@ -86,11 +86,35 @@ pub fn own_build_id() -> &'static [u8] {
     OWN_ID.get().map_or(&[], Vec::as_slice)
 }
 
+/// The type of `dl_iterate_phdr`.
+type Iterate = unsafe extern "C" fn(
+    Option<
+        unsafe extern "C" fn(
+            *mut libc::dl_phdr_info,
+            libc::size_t,
+            *mut libc::c_void,
+        ) -> libc::c_int,
+    >,
+    *mut libc::c_void,
+) -> libc::c_int;
+
+/// `dl_iterate_phdr` of who stands behind this library: one that is preloaded before it may change
+/// the names that it is given (fakechroot), which nobody may store to. To open the C library here
+/// would start it before it knows the program's arguments.
+fn next_iterate() -> Option<Iterate> {
+    // SAFETY: the name is NUL-terminated, and the symbol has the type that it says.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_NEXT, c"dl_iterate_phdr".as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute::<*mut libc::c_void, Iterate>(found))
+    }
+}
+
 /// The program and its libraries, but for this one.
 pub fn modules() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
+    let iterate = next_iterate().unwrap_or(libc::dl_iterate_phdr);
     // SAFETY: the callback gets the pointer to `found` passed here, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    unsafe { iterate(Some(visit), (&raw mut found).cast()) };
     found
 }
 

@@ -205,14 +205,19 @@ impl Environment {
     /// it, unless it is out of reach since [`root_changed`].
     pub fn preloads(&self, list: &[u8]) -> Vec<u8> {
         if !self.is_within_reach() {
-            let others = libraries(list).filter(|one| !self.is(one));
-            return others.collect::<Vec<&[u8]>>().join(&b':');
+            return self.others(list);
         }
         match list {
             list if self.is_in(list) => list.to_vec(),
             b"" => self.library.clone(),
             list => [&self.library, b":".as_slice(), list].concat(),
         }
+    }
+
+    /// A list of libraries to preload without this one.
+    pub fn others(&self, list: &[u8]) -> Vec<u8> {
+        let others = libraries(list).filter(|one| !self.is(one));
+        others.collect::<Vec<&[u8]>>().join(&b':')
     }
 
     fn is_within_reach(&self) -> bool {

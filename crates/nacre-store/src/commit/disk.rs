@@ -60,7 +60,7 @@ impl Committer for Commits {
         attachment.commit(me).map_err(|_| MediaFailed)
     }
 
-    fn make_room(&self) -> std::result::Result<(), MediaFailed> {
+    fn make_room(&self) -> std::result::Result<bool, MediaFailed> {
         let Some((attachment, me)) = self.user() else {
             return Err(MediaFailed);
         };
@@ -210,8 +210,8 @@ impl Attachment {
         done
     }
 
-    /// Somebody who stores waits until less of what is new is not at home.
-    fn make_room(&self, me: SlotRef) -> Result<()> {
+    /// Somebody who stores waits until less of what is new is not at home. `false`: nothing is new.
+    fn make_room(&self, me: SlotRef) -> Result<bool> {
         let (lock, group) = (
             &self.session.shared().commit_lock,
             self.session.commit_group(),
@@ -221,13 +221,13 @@ impl Attachment {
             let done = self.bring_news(me, Pace::All);
             lock.unlock(me);
             group.over();
-            return done.map(drop);
+            return done.map(|bytes| bytes > 0);
         }
         match group.wait(seen) {
-            true => Ok(()),
+            true => Ok(true),
             false => self
                 .with_commit_lock(me, || self.bring_news(me, Pace::All))
-                .map(drop),
+                .map(|bytes| bytes > 0),
         }
     }
 

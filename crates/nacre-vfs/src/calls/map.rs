@@ -133,7 +133,7 @@ impl Vfs {
             }
             false => Showing::Copy,
         };
-        let hold = self.begin_mapping(&file, showing)?;
+        let hold = self.begin_mapping(&file, showing, request.write)?;
         let plan = self.plan(&file, hold, request, showing);
         if plan.is_err() {
             self.mapping_removed(hold);
@@ -175,10 +175,14 @@ impl Vfs {
     }
 
     /// A description that stands for one mapping.
-    fn begin_mapping(&self, file: &OpenFile<'_>, showing: Showing) -> Result<MapHold, VfsError> {
+    fn begin_mapping(
+        &self,
+        file: &OpenFile<'_>,
+        showing: Showing,
+        stores: bool,
+    ) -> Result<MapHold, VfsError> {
         let (fs, node) = (&file.mount.fs, file.node());
-        let stores = showing == Showing::Shared && writable(file.flags());
-        let (access, mark) = match stores {
+        let (access, mark) = match stores && showing == Showing::Shared {
             false => (MapAccess::Load, OFD_MAPPED),
             true => (MapAccess::Store, OFD_MAPPED | OFD_STORED),
         };
@@ -358,6 +362,13 @@ impl Vfs {
     /// In a child after fork: it has inherited a mapping.
     pub fn mapping_inherited(&self, hold: MapHold) {
         self.note_use(hold.0);
+    }
+
+    /// The program may store through a mapping that was made without [`MapRequest::write`], as soon
+    /// as this has succeeded.
+    pub fn mapping_stores(&self, hold: MapHold) -> Result<(), VfsError> {
+        let file = self.mapped_file(hold)?;
+        Ok(file.mount.fs.map_stores(file.ofd)?)
     }
 
     /// `msync`: makes what was stored through a shared mapping durable.

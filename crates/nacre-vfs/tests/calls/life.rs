@@ -4,10 +4,15 @@ use crate::world::{
     AT_FDCWD, FilePool, Harness, MockKernel, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY,
     memory_fs, passed, value,
 };
+use nacre_types::{DeviceOffset, StoreKind};
 use nacre_vfs::{
     ErrorKind, FileLock, Holes, Kernel, MapRange, MapRequest, MountSpec, Staying, Vfs,
 };
+use nacre_volume::Observer;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 const F_SETLK: i32 = 6;
 const F_WRLCK: i16 = 1;
@@ -269,6 +274,63 @@ fn shared_mappings_show_the_devices_units() {
     harness.vfs.sync_mapping(plan.hold, 0, 8192).unwrap();
     harness.vfs.mapping_removed(plan.hold);
     assert_eq!(harness.free_files(), free + 1);
+}
+
+/// Counts the bytes that reach a device.
+#[derive(Default)]
+struct Reached(AtomicU64);
+
+impl Observer for Reached {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {}
+
+    fn persisted(&self, _: u16, _: DeviceOffset, len: u64, _: StoreKind) {
+        self.0.fetch_add(len, Relaxed);
+    }
+}
+
+#[test]
+fn a_mapping_that_only_loads_costs_a_sync_nothing() {
+    const LEN: u64 = 1 << 20;
+    let pool = FilePool::on_disk();
+    let reached = Arc::new(Reached::default());
+    let observer: Arc<dyn Observer> = reached.clone();
+    let harness = pool.watched_program(&observer);
+    harness.file("/nacre/f", &"x".repeat(LEN as usize));
+    let fd = harness.open("/nacre/f", O_RDWR).unwrap();
+    let synced = || {
+        value(harness.vfs.pwrite(fd, (&b"y"[..]).into(), 0)).unwrap();
+        let before = reached.0.load(Relaxed);
+        value(harness.vfs.fsync(fd)).unwrap();
+        reached.0.load(Relaxed) - before
+    };
+    synced();
+    let wish = MapRequest {
+        write: false,
+        exec: false,
+        shared: true,
+        offset: 0,
+        len: LEN,
+    };
+    let map = |wish| value(harness.vfs.mmap_plan(fd, wish)).unwrap().hold;
+    let hold = map(wish);
+    assert!(synced() < LEN / 4, "of a mapping for loads");
+    // Twice, as two programs that share it may.
+    harness.vfs.mapping_stores(hold).unwrap();
+    harness.vfs.mapping_stores(hold).unwrap();
+    assert!(synced() >= LEN, "stores are allowed");
+    harness.vfs.mapping_removed(hold);
+    assert!(synced() < LEN / 4, "it is gone");
+    let hold = map(MapRequest {
+        write: true,
+        ..wish
+    });
+    assert!(synced() >= LEN, "of a mapping for stores");
+    harness.vfs.mapping_removed(hold);
+    assert!(synced() < LEN / 4, "it is gone, too");
 }
 
 /// A process whose pool at `/nacre` is not attached.

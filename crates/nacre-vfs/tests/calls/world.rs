@@ -2,13 +2,13 @@
 
 use nacre_fs::Fs;
 use nacre_store::{AttachOptions, Store};
-use nacre_testkit::pool::{PoolFiles, memory_pool};
+use nacre_testkit::pool::{PoolChoice, PoolFiles, memory_pool};
 use nacre_vfs::{
     Answer, Credentials, ErrorKind, FileStat, Kernel, KernelError, MountSpec, Reply, Vfs,
 };
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, Caching, Observer, Volume};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -437,6 +437,16 @@ impl FilePool {
         FilePool(PoolFiles::new(POOL_BYTES))
     }
 
+    /// The pool is a disk behind an image.
+    pub fn on_disk() -> FilePool {
+        FilePool(PoolFiles::make(&PoolChoice {
+            base: Path::new(env!("CARGO_TARGET_TMPDIR")),
+            bytes: POOL_BYTES,
+            caching: Caching::Always,
+            ..PoolChoice::default()
+        }))
+    }
+
     pub fn device(&self) -> PathBuf {
         self.0.path()
     }
@@ -452,8 +462,19 @@ impl FilePool {
     }
 
     pub fn first_program(&self) -> Harness {
+        self.program_of(self.attach(false))
+    }
+
+    /// As [`FilePool::first_program`]. Who looks on sees what reaches the device.
+    pub fn watched_program(&self, observer: &Arc<dyn Observer>) -> Harness {
+        let fs = self.attach(false);
+        fs.store().volume().set_observer(observer);
+        self.program_of(fs)
+    }
+
+    fn program_of(&self, fs: Fs) -> Harness {
         let kernel = MockKernel::new();
-        let mounts = vec![mount("/nacre", self.attach(false))];
+        let mounts = vec![mount("/nacre", fs)];
         let vfs = Vfs::start(mounts, kernel.clone()).unwrap();
         vfs.after_exec(&[]).unwrap();
         Harness { vfs, kernel }

@@ -83,14 +83,13 @@ impl DeviceDisk {
     }
 
     /// Kernel fds that it has besides its device's.
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let through = match self {
-            Self::File(file, _) => file.through(),
-            _ => None,
-        };
-        let legs = self.legs().into_iter().flat_map(|legs| legs.fds());
-        let parts = self.parts().into_iter().flat_map(|parts| parts.fds());
-        through.into_iter().chain(legs).chain(parts)
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::File(file, _) => file.through().into_iter().collect(),
+            Self::Legs(legs) => legs.fds().collect(),
+            Self::Parts(parts) => parts.fds().collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// The disks that hold the same, if it is several.

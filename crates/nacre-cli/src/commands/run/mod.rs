@@ -300,7 +300,9 @@ fn command(
         .find()
         .map_err(|error| Failure::BeforeStart(error.into()))?;
     let mut command = program.command();
-    command.env("LD_PRELOAD", preload::environment(&library));
+    if program.may_load() {
+        command.env("LD_PRELOAD", preload::environment(&library));
+    }
     command.env("ASAN_OPTIONS", preload::sanitizer_options());
     let choice = mounts::Choice {
         mode: arguments.mode.map(Mode::write_mode),

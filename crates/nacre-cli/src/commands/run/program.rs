@@ -49,6 +49,11 @@ impl Program {
         self.unserved.is_some()
     }
 
+    /// Whether it starts if it is told to load the library.
+    pub fn may_load(&self) -> bool {
+        self.unserved.as_ref().is_none_or(Unserved::may_load)
+    }
+
     /// Refuses a program that would look for the pool's files among the host's; warns of one that
     /// may run.
     pub fn check(&self, mounts: &[Mount], policy: Policy) -> Result<()> {
