@@ -1,6 +1,6 @@
 //! Crashes of a pool with two copies, at every fence: with both devices there, and with either one
-//! lost. Devices also fail in the middle of an operation, come back, are replaced, lost or healthy, and are
-//! sealed.
+//! lost. Devices also fail in the middle of an operation, come back, are replaced, lost or healthy,
+//! and are sealed.
 
 use std::cell::Cell;
 use std::fs::File;

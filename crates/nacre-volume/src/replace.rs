@@ -46,7 +46,8 @@ impl Volume {
 
     /// Lets copies go for which others have come that are current now. Answers where they are: they
     /// are no devices of the pool any more, and their labels are erased. In memory the one that is
-    /// read stays while others use the pool: programs may have it mapped, and all are present on it.
+    /// read stays while others use the pool: programs may have it mapped, and all are present on
+    /// it.
     pub fn let_replaced_go(&self) -> Result<Vec<PathBuf>, VolumeError> {
         if let Some(mirror) = self.mirror() {
             return self.let_legs_go(mirror, false);

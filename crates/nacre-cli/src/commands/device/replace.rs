@@ -15,8 +15,8 @@ use std::process::ExitCode;
 ///
 /// Programs go on meanwhile, and store to the new device, too. One that was lost goes at once. One
 /// that is there stays a copy until the new one has everything; then it is no device of the pool
-/// any more. In memory the one that is read (as a rule the first) stays while programs use the pool,
-/// and goes by itself. Killed, it goes on when it is called again, or `nacre device rebuild`.
+/// any more. In memory the one that is read (as a rule the first) stays while programs use the
+/// pool, and goes by itself. Killed, it goes on when it is called again, or `nacre device rebuild`.
 ///
 /// Where disks hold metadata together and the rest each alone nobody may use the pool at the moment
 /// that it begins. What a disk that is there alone holds moves to the others, the new one too; what
