@@ -361,7 +361,7 @@ impl Volume {
     /// have died.
     fn forget_strangers(&self, mirror: &Mirror) -> Result<(), VolumeError> {
         let (facts, table) = (mirror.facts(), self.table_of(mirror)?);
-        let is_known = |id: [u8; 16]| table.devices.iter().any(|entry| entry.uuid.0 == id);
+        let is_known = |id: [u8; 16]| table.copies().any(|(_, entry)| entry.uuid.0 == id);
         for fact in facts.iter().filter(|fact| !is_known(fact.id)) {
             mirror.forget_leg(fact.slot);
         }
