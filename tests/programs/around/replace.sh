@@ -193,6 +193,7 @@ in_memory() {
     trap leave EXIT
     healthy "$b" "$c"
     read_one
+    asleep
     mapped
     killed
     more
@@ -214,6 +215,28 @@ read_one() {
     gives "members" "c d" members "$d"
     refuses "the old one" "no device of a Nacre pool" nacre info "$a"
     on_each "$c" "$d"
+}
+
+sorted_members() { members "$1" | xargs -n1 | sort | xargs; }
+
+asleep() {
+    note "who sleeps while all others change stores to those that came"
+    fresh --copies 2 "$a" "$b"
+    begin_database
+    goes_on before
+    local sleepers="$database $(pgrep -P $database | xargs)"
+    # shellcheck disable=SC2086
+    kill -STOP $sleepers
+    contains "told" "$a: stays a copy" "$(nacre device replace "$a" "$a" "$c")"
+    contains "told" "$b: removed" "$(nacre device replace "$a" "$b" "$d")"
+    rm "$b"
+    contains "told" "$c: removed" "$(nacre device replace "$d" "$c" "$b")"
+    # shellcheck disable=SC2086
+    kill -CONT $sleepers
+    goes_on afterwards
+    end_database
+    gives "members" "b d" sorted_members "$b"
+    on_each "$b" "$d"
 }
 
 mapped() {
