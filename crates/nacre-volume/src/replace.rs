@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Device, LegState, Mirror};
+use nacre_media::{Device, LegFacts, LegState, Mirror};
 use nacre_types::Uuid;
 
 use crate::copies::CopyInfo;
@@ -102,10 +102,11 @@ impl Volume {
         let facts = mirror.facts();
         let known = |uuid: Uuid| facts.iter().find(|fact| fact.id == uuid.0);
         let leg = known(old.uuid);
-        if let (Some(leg), Some(new)) = (leg, known(new))
-            && leg.state.is_stored_to()
-            && !mirror.let_go(leg.slot, new.slot, is_alone)
-        {
+        let goes = |leg: &LegFacts| {
+            let let_go = |new: &LegFacts| mirror.let_go(leg.slot, new.slot, is_alone);
+            !leg.state.is_stored_to() || known(new).is_some_and(let_go)
+        };
+        if !leg.is_none_or(goes) {
             return Ok(false);
         }
         self.tell_missing(mirror)?;

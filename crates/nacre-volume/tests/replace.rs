@@ -360,6 +360,25 @@ fn in_memory_one_that_comes_for_the_new_one_takes_its_task_over() {
     assert_eq!(byte(&volume), 1);
 }
 
+#[test]
+fn in_memory_the_one_that_is_read_stays_though_the_one_that_came_for_it_goes() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    replace(&volume, &pool, "a", "c");
+    assert_eq!(rebuild(&volume), 1);
+    replace(&volume, &pool, "b", "d");
+    assert_eq!(rebuild(&volume), 1);
+    let volume = let_go(&pool, volume, "b", "d");
+    // It gets a place before that of the one that goes for it.
+    replace(&volume, &pool, "c", "e");
+    assert_eq!(rebuild(&volume), 1);
+    let volume = let_go(&pool, volume, "c", "e");
+    assert_eq!(pool.states("a"), [LegState::Current; 3]);
+    let volume = let_go(&pool, volume, "a", "e");
+    assert_eq!(pool.states("e"), [LegState::Current; 2]);
+    drop(volume);
+}
+
 /// The one that is read stays for now.
 fn let_go_later(pool: &Pool, volume: Volume) -> Volume {
     assert_eq!(volume.let_replaced_go().unwrap(), Vec::<PathBuf>::new());

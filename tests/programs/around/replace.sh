@@ -219,53 +219,57 @@ read_one() {
 
 sorted_members() { members "$1" | xargs -n1 | sort | xargs; }
 
+# waits FIRST THEN: a program does the first part in the pool on a and b, and waits for goes
+waits() {
+    fresh --copies 2 "$a" "$b"
+    rm -f "$SCRATCH/ready" "$SCRATCH/go"
+    "$NACRE" run -q --pool "$a" -- /usr/bin/python3 -c "
+import mmap, os, sys, time
+$1
+open(sys.argv[1], 'w').close()
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+$2
+" "$SCRATCH/ready" "$SCRATCH/go" &
+    program=$!
+    wait_for 60 "the program" test -e "$SCRATCH/ready"
+}
+
+goes() {
+    touch "$SCRATCH/go"
+    wait $program || fail "the program: $?"
+}
+
 asleep() {
     note "who sleeps while all others change stores to those that came"
-    fresh --copies 2 "$a" "$b"
-    begin_database
-    goes_on before
-    local sleepers="$database $(pgrep -P $database | xargs)"
-    # shellcheck disable=SC2086
-    kill -STOP $sleepers
+    waits "file = open('/nacre/m', 'w+b', buffering=0); file.write(b'first')" \
+        "file.seek(0); file.write(b'later')"
     contains "told" "$a: stays a copy" "$(nacre device replace "$a" "$a" "$c")"
     contains "told" "$b: removed" "$(nacre device replace "$a" "$b" "$d")"
     rm "$b"
     contains "told" "$c: removed" "$(nacre device replace "$d" "$c" "$b")"
-    # shellcheck disable=SC2086
-    kill -CONT $sleepers
-    goes_on afterwards
-    end_database
+    goes
     gives "members" "b d" sorted_members "$b"
-    on_each "$b" "$d"
+    gives "contents" later bash -c "'$NACRE' cat '$d:/m'"
+    cmp -i $data -n $((80 << 20)) "$b" "$d" || fail "the copies differ"
 }
 
 mapped() {
     note "a program that maps a file goes on with it"
-    fresh --copies 2 "$a" "$b"
-    "$NACRE" run -q --pool "$a" -- /usr/bin/python3 -c '
-import mmap, os, sys, time
-with open("/nacre/m", "w+b") as file:
+    waits "
+with open('/nacre/m', 'w+b') as file:
     file.truncate(8192)
     shown = mmap.mmap(file.fileno(), 8192)
-shown[:5] = b"first"
-open(sys.argv[1], "w").close()
-while not os.path.exists(sys.argv[2]):
-    time.sleep(0.01)
-shown[:5] = b"later"
-' "$SCRATCH/maps" "$SCRATCH/end" &
-    local program=$!
-    wait_for 60 "the mapping" test -e "$SCRATCH/maps"
+shown[:5] = b'first'" "shown[:5] = b'later'"
     contains "told" "$a: stays a copy" "$(nacre device replace "$a" "$a" "$c")"
     gives "states" "current current current" states "$a"
     contains "again" "$a: stays a copy" "$(nacre device rebuild "$b")"
     contains "as JSON" '"stay": [' "$(nacre device rebuild --json "$b")"
-    touch "$SCRATCH/end"
-    wait $program || fail "the program: $?"
+    goes
     gives "states" "current current" states "$c"
     refuses "the old one" "no device of a Nacre pool" nacre info "$a"
     gives "on the new one" later bash -c "'$NACRE' cat '$c:/m' | head -c 5"
     cmp -i $data -n $((80 << 20)) "$b" "$c" || fail "the copies differ"
-    rm -f "$SCRATCH/maps" "$SCRATCH/end"
 }
 
 main
