@@ -211,7 +211,7 @@ impl Volume {
         if let Some(mirror) = mirror.filter(|_| self.access() == Access::ReadWrite) {
             mirror.recover();
             // One that stays is a copy as before.
-            let _gone = self.let_legs_go(mirror, true);
+            let _gone = self.let_all_go(true);
         }
     }
 
@@ -255,7 +255,7 @@ impl Volume {
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         mirror.close().map_err(failed)?;
         // One that stays is a copy as before.
-        let _gone = self.let_legs_go(mirror, true);
+        let _gone = self.let_all_go(true);
         Ok(true)
     }
 

@@ -75,6 +75,10 @@ impl LegRegistry for Labels {
         Some(found.device)
     }
 
+    fn came(&self, leg: [u8; 16], device: &Arc<Device>) {
+        self.add(Uuid(leg), device);
+    }
+
     #[cfg(feature = "explore")]
     fn mapped(&self, device: &Device, windows: [&Media; 2]) {
         for window in windows {
@@ -83,11 +87,7 @@ impl LegRegistry for Labels {
     }
 
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
-        let own = self.known().into_iter().map(|(_, device)| device);
-        let all: Vec<_> = own
-            .chain(legs.iter().filter_map(|leg| leg.device.clone()))
-            .collect();
-        let mut table = newest_of(self.pool, all.iter()).ok_or(MediaFailed)?;
+        let mut table = self.newest().ok_or(MediaFailed)?;
         for entry in &mut table.devices {
             if let Some(leg) = legs.iter().find(|leg| leg.id == entry.uuid.0) {
                 entry.state = Some(leg.state);

@@ -49,19 +49,21 @@ impl Volume {
     /// read stays while others use the pool: programs may have it mapped, and all are present on
     /// it.
     pub fn let_replaced_go(&self) -> Result<Vec<PathBuf>, VolumeError> {
-        if let Some(mirror) = self.mirror() {
-            return self.let_legs_go(mirror, false);
-        }
-        // What one alone holds is to move first.
-        let Some(legs) = self.legs().filter(|legs| legs.own().is_none()) else {
-            return Ok(Vec::new());
-        };
+        self.let_all_go(false)
+    }
+
+    /// As [`Volume::let_replaced_go`]; `is_alone`: nobody else uses the pool.
+    pub(crate) fn let_all_go(&self, is_alone: bool) -> Result<Vec<PathBuf>, VolumeError> {
         let mut gone = Vec::new();
-        for (old, _) in replaced(&self.copies()?) {
-            if let Some(device) = self.let_disk_go(legs, old.uuid)? {
-                label::erase(&device, old.size)?;
+        for (old, new) in self.replaced_pairs()? {
+            let has_gone = match (self.mirror(), self.legs()) {
+                (Some(mirror), _) => self.let_leg_go(mirror, (&old, new), is_alone)?,
+                (None, Some(legs)) => self.let_disk_go(legs, &old)?,
+                (None, None) => false,
+            };
+            if has_gone {
+                gone.push(old.path);
             }
-            gone.push(old.path);
         }
         Ok(gone)
     }
@@ -69,26 +71,22 @@ impl Volume {
     /// Copies for which others have come that are current, and that are copies still. Not those
     /// that hold something alone, which is to move first.
     pub fn replaced_copies(&self) -> Result<Vec<CopyInfo>, VolumeError> {
-        if self.legs().is_some_and(|legs| legs.own().is_some()) {
-            return Ok(Vec::new());
-        }
-        let pairs = replaced(&self.copies()?).into_iter();
+        let pairs = self.replaced_pairs()?.into_iter();
         Ok(pairs.map(|(old, _)| old).collect())
     }
 
-    /// As [`Volume::let_replaced_go`], in memory.
-    pub(crate) fn let_legs_go(
-        &self,
-        mirror: &Mirror,
-        is_alone: bool,
-    ) -> Result<Vec<PathBuf>, VolumeError> {
-        let mut gone = Vec::new();
-        for (old, new) in replaced(&self.copies()?) {
-            if self.let_leg_go(mirror, (&old, new), is_alone)? {
-                gone.push(old.path);
-            }
+    /// As [`Volume::replaced_copies`], each with the one that came.
+    fn replaced_pairs(&self) -> Result<Vec<(CopyInfo, Uuid)>, VolumeError> {
+        if self.legs().is_some_and(|legs| legs.own().is_some()) {
+            return Ok(Vec::new());
         }
-        Ok(gone)
+        let copies = self.copies()?;
+        let current = copies.iter().filter(|it| it.state == LegState::Current);
+        let pair = |new: &CopyInfo| {
+            let old = copies.iter().find(|it| Some(it.uuid) == new.replaces)?;
+            Some((old.clone(), new.uuid))
+        };
+        Ok(current.filter_map(pair).collect())
     }
 
     /// First the labels say that it failed, so that all is well whoever dies before it has left the
@@ -133,34 +131,28 @@ impl Volume {
     }
 
     /// Nothing is written to a disk any more: all that was is on the new one, too.
-    fn let_disk_go(&self, legs: &LegsDisk, old: Uuid) -> Result<Option<Arc<Device>>, VolumeError> {
+    fn let_disk_go(&self, legs: &LegsDisk, old: &CopyInfo) -> Result<bool, VolumeError> {
         let known = legs.labels().known().into_iter();
-        let device = known.filter(|(uuid, _)| *uuid == old).map(|it| it.1).next();
+        let device = known
+            .filter(|(uuid, _)| *uuid == old.uuid)
+            .map(|it| it.1)
+            .next();
         let go = || {
             legs.settle_labels().map_err(|why| self.disk_failed(why))?;
             legs.changing_labels(|| {
                 let table = legs.table().map_err(|why| self.disk_failed(why))?;
-                let next = self.next_without(&table, old)?;
+                let next = self.next_without(&table, old.uuid)?;
                 let written = legs.write_table(next, 0);
                 written.map_err(|why| self.disk_failed(why))
             })
         };
         self.while_nobody_commits(go)?;
-        Ok(device)
+        device.map_or(Ok(()), |device| label::erase(&device, old.size))?;
+        Ok(true)
     }
 
     fn next_without(&self, table: &LabelInfo, old: Uuid) -> Result<LabelInfo, VolumeError> {
         let next = table.without_replaced(old);
         next.ok_or_else(|| self.refused("the new copy failed; the old one stays"))
     }
-}
-
-/// Copies for which others have come that are current, with those.
-fn replaced(copies: &[CopyInfo]) -> Vec<(CopyInfo, Uuid)> {
-    let current = copies.iter().filter(|it| it.state == LegState::Current);
-    let pair = |new: &CopyInfo| {
-        let old = copies.iter().find(|it| Some(it.uuid) == new.replaces)?;
-        Some((old.clone(), new.uuid))
-    };
-    current.filter_map(pair).collect()
 }

@@ -75,6 +75,13 @@ impl Pool {
         label.copies().map(|(_, it)| it.state.unwrap()).collect()
     }
 
+    /// What processes share that use it at the same time.
+    fn shared(&self) -> OwnedFd {
+        let mut options = fs::File::options();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        options.open(self.path("shared")).unwrap().into()
+    }
+
     fn remove(&self, name: &str) {
         fs::remove_file(self.path(name)).unwrap();
     }
@@ -169,19 +176,14 @@ fn another_process_goes_over_to_the_new_one() {
         let pool = Pool::new(kind, &["a", "b"]);
         let open = || Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
         let (one, other) = (open(), open());
-        let shared = || -> OwnedFd {
-            let mut options = fs::File::options();
-            let options = options.read(true).write(true).create(true).truncate(false);
-            options.open(pool.path("shared")).unwrap().into()
-        };
         match kind {
             Kind::Disks => {
-                one.make_image(shared()).unwrap();
-                assert!(other.join_image(shared()).unwrap());
+                one.make_image(pool.shared()).unwrap();
+                assert!(other.join_image(pool.shared()).unwrap());
             }
             Kind::Memory => {
-                one.make_shared(shared()).unwrap();
-                assert!(other.join_shared(shared()).unwrap());
+                one.make_shared(pool.shared()).unwrap();
+                assert!(other.join_shared(pool.shared()).unwrap());
             }
         }
         let (old, stays) = match kind {
@@ -331,7 +333,7 @@ fn in_memory_what_is_read_stays_while_the_pool_is_in_use() {
     pool.put(&volume, 1);
     replace(&volume, &pool, "a", "c");
     assert_eq!(rebuild(&volume), 1);
-    let volume = let_go_later(&pool, volume);
+    stays(&pool, &volume);
     // The other one goes.
     replace(&volume, &pool, "b", "d");
     assert_eq!(rebuild(&volume), 1);
@@ -351,7 +353,7 @@ fn in_memory_one_that_comes_for_the_new_one_takes_its_task_over() {
     pool.put(&volume, 1);
     replace(&volume, &pool, "a", "c");
     assert_eq!(rebuild(&volume), 1);
-    let volume = let_go_later(&pool, volume);
+    stays(&pool, &volume);
     replace(&volume, &pool, "c", "d");
     assert_eq!(rebuild(&volume), 1);
     let volume = let_go(&pool, volume, "c", "d");
@@ -380,10 +382,9 @@ fn in_memory_the_one_that_is_read_stays_though_the_one_that_came_for_it_goes() {
 }
 
 /// The one that is read stays for now.
-fn let_go_later(pool: &Pool, volume: Volume) -> Volume {
+fn stays(pool: &Pool, volume: &Volume) {
     assert_eq!(volume.let_replaced_go().unwrap(), Vec::<PathBuf>::new());
     assert_eq!(pool.states("a"), [LegState::Current; 3]);
-    volume
 }
 
 #[test]
@@ -407,21 +408,16 @@ fn in_memory_what_stayed_when_all_were_killed_goes_when_the_pool_is_used_again()
 #[test]
 fn in_memory_a_process_that_comes_later_knows_copies_by_what_they_are() {
     let pool = Pool::new(Kind::Memory, &["a", "b"]);
-    let shared = || -> OwnedFd {
-        let mut options = fs::File::options();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        options.open(pool.path("shared")).unwrap().into()
-    };
     let volume = Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
-    volume.make_shared(shared()).unwrap();
+    volume.make_shared(pool.shared()).unwrap();
     let idle = Volume::open(&pool.path("b"), Access::ReadWrite).unwrap();
-    assert!(idle.join_shared(shared()).unwrap());
+    assert!(idle.join_shared(pool.shared()).unwrap());
     for (number, (old, new)) in [("b", "c"), ("c", "d"), ("d", "e")].into_iter().enumerate() {
         replace(&volume, &pool, old, new);
         assert_eq!(rebuild(&volume), 1);
         assert_eq!(volume.let_replaced_go().unwrap(), [pool.path(old)]);
         let later = Volume::open(&pool.path(new), Access::ReadWrite).unwrap();
-        assert!(later.join_shared(shared()).unwrap());
+        assert!(later.join_shared(pool.shared()).unwrap());
         let value = 10 + number as u8;
         pool.put(&later, value);
         assert_eq!(byte(&volume), value);
@@ -448,15 +444,10 @@ fn all_have(volume: &Volume, byte: u8) {
 #[test]
 fn in_memory_who_finds_no_copy_that_is_current_stores_nothing_and_says_so() {
     let pool = Pool::new(Kind::Memory, &["a", "b"]);
-    let shared = || -> OwnedFd {
-        let mut options = fs::File::options();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        options.open(pool.path("shared")).unwrap().into()
-    };
     let open = || Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
     let (volume, idle) = (open(), open());
-    volume.make_shared(shared()).unwrap();
-    assert!(idle.join_shared(shared()).unwrap());
+    volume.make_shared(pool.shared()).unwrap();
+    assert!(idle.join_shared(pool.shared()).unwrap());
     pool.put(&volume, 1);
     for (slot, old, new) in [(0, "a", "c"), (1, "b", "d")] {
         volume.mirror().unwrap().lose(slot, LegState::Failed);
@@ -476,6 +467,29 @@ fn in_memory_who_finds_no_copy_that_is_current_stores_nothing_and_says_so() {
     move_all(".away", "");
     pool.put(&volume, 2);
     all_have(&volume, 2);
+}
+
+#[test]
+fn in_memory_who_brought_a_copy_goes_on_with_it_when_the_others_are_lost() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 1);
+    replace(&volume, &pool, "b", "c");
+    assert_eq!(rebuild(&volume), 1);
+    let volume = let_go(&pool, volume, "b", "c");
+    let len = fs::metadata(pool.path("a")).unwrap().len();
+    let a = fs::File::options()
+        .write(true)
+        .open(pool.path("a"))
+        .unwrap();
+    for at in [0, len - 4096] {
+        a.write_all_at(&[0; 4096], at).unwrap();
+    }
+    volume.check_copies().unwrap();
+    pool.put(&volume, 2);
+    assert_eq!(pool.states("c"), [LegState::Failed, LegState::Current]);
+    drop(volume);
+    assert_eq!(byte(&pool.open("c")), 2);
 }
 
 #[test]

@@ -1,23 +1,12 @@
 /* A device that loses its bytes gives errors. Faults of the program's own are the program's. */
 #include <errno.h>
-#include <nacre.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#define IS(condition) ok((condition), #condition, __LINE__)
-#define S nacre_str
+#include "ok.h"
 
 static jmp_buf behind;
-
-static void ok(int fine, const char *what, int line) {
-    if (!fine) {
-        fprintf(stderr, "line %d: %s: %s\n", line, what, nacre_error_message());
-        exit(1);
-    }
-}
 
 static void own_fault(int signal) {
     siglongjmp(behind, signal);

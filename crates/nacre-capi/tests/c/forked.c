@@ -1,20 +1,9 @@
 /* A child may not change a pool by its parent's handle, and does no harm when it closes that. */
 #include <errno.h>
-#include <nacre.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define IS(condition) ok((condition), #condition, __LINE__)
-#define S nacre_str
-
-static void ok(int fine, const char *what, int line) {
-    if (!fine) {
-        fprintf(stderr, "line %d: %s: %s\n", line, what, nacre_error_message());
-        exit(1);
-    }
-}
+#include "ok.h"
 
 static int touch(nacre_pool *pool, const char *object) {
     nacre_tx *t = nacre_tx_begin();

@@ -1,21 +1,10 @@
 /* Calls that cannot be are refused with an errno and a message; none ends the program. */
 #include <errno.h>
-#include <nacre.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#define IS(condition) ok((condition), #condition, __LINE__)
-#define S nacre_str
+#include "ok.h"
 
 static const nacre_slice NOWHERE = {NULL, 5}, ENDLESS = {"x", (size_t)-1};
-
-static void ok(int fine, const char *what, int line) {
-    if (!fine) {
-        fprintf(stderr, "line %d: %s: %s\n", line, what, nacre_error_message());
-        exit(1);
-    }
-}
 
 static int says(const char *text) {
     return strstr(nacre_error_message(), text) != NULL;

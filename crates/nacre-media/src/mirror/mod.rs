@@ -65,6 +65,8 @@ pub use states::{LegState, MOST_LEGS, States};
 pub trait LegRegistry: Send + Sync {
     /// Opens a leg that another process has added, by its identity.
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>>;
+    /// Hears of a device that this process has made a leg.
+    fn came(&self, _leg: [u8; 16], _device: &Arc<Device>) {}
     /// Hears of a leg that was mapped before anything is stored to it: its data, and what lies in
     /// front of that.
     fn mapped(&self, _device: &Device, _windows: [&Media; 2]) {}

@@ -171,6 +171,9 @@ impl Mirror {
         };
         // The slot was free.
         let _ = self.legs[slot].set(Arc::new(leg));
+        if let Some(registry) = self.registry.get() {
+            registry.came(id, device);
+        }
         shared.set_leg(slot, id);
         shared.change(|states| Some(states.with(slot, LegState::Rebuilding)));
         Ok(Some(slot))
