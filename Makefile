@@ -103,11 +103,13 @@ packages:
 # As one user after `make` as another: only what is missing is built.
 install:
 	[ -x $(NACRE) ] || $(MAKE) build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/nacre $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/nacre $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 	install -m 755 $(NACRE) $(DESTDIR)$(PREFIX)/bin/nacre
 	install -m 644 $(dir $(NACRE))libnacre_preload.so $(dir $(NACRE))libnacre_pmem.so $(DESTDIR)$(PREFIX)/lib/nacre
+	printf '#!/bin/sh\n# For lines of /etc/fstab whose type is nacre.\nexec %s/bin/nacre mount "$$@"\n' $(PREFIX) >$(DESTDIR)$(PREFIX)/sbin/mount.nacre
+	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.nacre
 	[ -n "$(DESTDIR)" ] || $(PREFIX)/bin/nacre plans
 	$(NACRE) man --all $(DESTDIR)$(PREFIX)/share/man/man1
 	$(NACRE) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/nacre

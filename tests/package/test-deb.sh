@@ -47,6 +47,8 @@ try() {
     in_it nacre check /tmp/p >/dev/null || fail "check on $suite"
     [[ -s $root/usr/share/man/man1/nacre-run.1.gz && -s $root/usr/share/bash-completion/completions/nacre ]] ||
         fail "manual pages and completions on $suite"
+    # There is no /dev/fuse: that it is said by nacre shows that mount(8) found it.
+    [[ $(in_it mount -t nacre /tmp/p /mnt 2>&1) == *"nacre: "*fuse* ]] || fail "mount -t nacre on $suite"
     in_it nacre delete --force /tmp/p >/dev/null
     in_it nacre delete --force /dev/shm/nacre-default-0.pool >/dev/null
     chroot "$root" dpkg --purge nacre >"$work/log" 2>&1 || { cat "$work/log"; fail "removing on $suite"; }

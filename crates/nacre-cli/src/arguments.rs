@@ -14,6 +14,7 @@ Start here:
   nacre mount my.pool ~/p                    the same files for every other program
   nacre cp -r src my.pool:/                  copy into it from outside
   nacre info my.pool                         what it is, how full it is, what it survives
+  nacre top                                  what pools in use and their programs are doing
 
 Exit status: 0 done; 1 failed; 2 wrong usage. `nacre run` gives the program's own status,
 128 + N if signal N ended it, 125 if Nacre failed, 126 or 127 if the program cannot be started.";
@@ -57,6 +58,7 @@ pub enum Command {
     Export(commands::export::Arguments),
     Import(commands::import::Arguments),
     List(commands::list::Arguments),
+    Top(commands::top::Arguments),
     Plans(commands::plans::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),

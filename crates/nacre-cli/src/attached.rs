@@ -78,12 +78,13 @@ impl Attached {
     /// As [`Attached::open`], for who changes nothing: without write permission on the pool,
     /// read-only.
     pub fn open_to_read(path: &Path, mode: Option<WriteMode>) -> Result<Attached> {
-        match Attached::open(path, Access::ReadWrite, mode) {
-            Err(Failure::Volume(VolumeError::Media(
-                MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_),
-            ))) => Attached::open(path, Access::ReadOnly, mode),
-            other => other,
-        }
+        as_allowed(|access| Attached::open(path, access, mode))
+    }
+
+    /// As [`Attached::open_to_read`], without a word of copies that are not whole: whoever looks
+    /// again and again shows them himself.
+    pub fn open_to_look(path: &Path) -> Result<Attached> {
+        as_allowed(|access| Attached::attach(path, access, (None, None)))
     }
 
     /// Detaches.
@@ -103,6 +104,16 @@ impl Attached {
         let done = work(&pool.fs);
         let detached = pool.detach();
         done.and_then(|value| detached.map(|()| value))
+    }
+}
+
+/// Opens for writing; without the right to, for reading.
+fn as_allowed(open: impl Fn(Access) -> Result<Attached>) -> Result<Attached> {
+    match open(Access::ReadWrite) {
+        Err(Failure::Volume(VolumeError::Media(
+            MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_),
+        ))) => open(Access::ReadOnly),
+        other => other,
     }
 }
 

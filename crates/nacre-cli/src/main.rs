@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
+        Command::Top(arguments) => commands::top::run(&arguments),
         Command::Plans(arguments) => commands::plans::run(&arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments, command()),
         Command::Man(arguments) => commands::completions::run_man(&arguments, command()),

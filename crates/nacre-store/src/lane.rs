@@ -381,6 +381,22 @@ impl Store {
         (0..MAX_LANES as u32).take_while(named).count() as u32
     }
 
+    /// How many records were retired since the pool was made, of each lane modulo 2^32. What came
+    /// between two looks are changes of names and attributes, and other transactions.
+    pub fn records(&self) -> u64 {
+        let records = |index: u32| {
+            let tail = self.session.lane(index).tail.load(Acquire);
+            let known = (tail & KNOWN != 0).then(|| LogTail::from_payload(tail & !KNOWN));
+            let tail = known.map_or_else(|| self.durable_tail(index), Ok);
+            tail.map_or(0, |tail| u64::from(tail.seq))
+        };
+        (0..self.lane_count()).map(records).sum()
+    }
+
+    fn durable_tail(&self, index: u32) -> Result<LogTail> {
+        read_tail(&self.volume, self.lane_block(index)?)
+    }
+
     /// Log blocks in use.
     pub(crate) fn lane_count(&self) -> u32 {
         self.session.shared().log_blocks.load(Acquire) as u32

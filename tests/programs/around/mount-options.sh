@@ -32,6 +32,7 @@ nobody_uses() { "$NACRE" info "$POOL" | grep -q nobody; }
 fstab() {
     note fstab
     mkdir "$SCRATCH/sbin"
+    # As `make install` writes it, for the program that is tested.
     printf '#!/bin/sh\nexec %q mount "$@"\n' "$NACRE" >"$SCRATCH/sbin/mount.nacre"
     chmod 755 "$SCRATCH/sbin/mount.nacre"
     mount --bind "$SCRATCH/sbin" /usr/sbin

@@ -11,7 +11,7 @@ use crate::{output, size};
 use clap::Args;
 use nacre_store::{AttachOptions, SessionChoice, Store};
 use nacre_types::UNIT_SIZE;
-use nacre_volume::{Access, Survives, Volume};
+use nacre_volume::{Access, LegState, Survives, Volume};
 use serde::Serialize;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -65,8 +65,9 @@ pub struct DeviceReport {
     calibrated: u64,
 }
 
+/// One of several copies.
 #[derive(Serialize)]
-struct CopyReport {
+pub struct CopyReport {
     path: PathBuf,
     uuid: String,
     state: &'static str,
@@ -98,28 +99,33 @@ struct MetadataBlocks {
     given_back: u64,
 }
 
-#[derive(Serialize)]
-struct CacheReport {
-    commits: u64,
-    committed_bytes: u64,
-    failed_commits: u64,
-    dirty_bytes: u64,
-    memory_bytes: u64,
+/// What lies between the programs and a disk.
+#[derive(Serialize, Default)]
+pub struct CacheReport {
+    /// Since the pool came into memory.
+    pub commits: u64,
+    /// Written to the journal.
+    pub committed_bytes: u64,
+    pub failed_commits: u64,
+    /// What the disk does not have yet.
+    pub dirty_bytes: u64,
+    /// What is in memory.
+    pub memory_bytes: u64,
     /// How much memory it should use at most.
-    room_bytes: u64,
+    pub room_bytes: u64,
     /// Read by programs.
-    read_bytes: u64,
+    pub read_bytes: u64,
     /// Of these, what programs had to wait for.
-    missed_bytes: u64,
+    pub missed_bytes: u64,
     /// Came from the disk, also before anybody asked.
-    loaded_bytes: u64,
-    dropped_bytes: u64,
+    pub loaded_bytes: u64,
+    pub dropped_bytes: u64,
     /// Written to their home places, besides the journal.
-    home_bytes: u64,
-    journal_bytes: u64,
+    pub home_bytes: u64,
+    pub journal_bytes: u64,
     /// Of a pool in memory that is saved: milliseconds after which the disk gets what was stored,
     /// and nobody waits for that; else 0.
-    saved_every: u64,
+    pub saved_every: u64,
 }
 
 #[derive(Serialize)]
@@ -207,7 +213,15 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
     Ok((report, survives))
 }
 
-fn copies(volume: &Volume) -> Result<Vec<CopyReport>> {
+impl CopyReport {
+    /// Whether it has all.
+    pub fn is_whole(&self) -> bool {
+        self.state == LegState::Current.name()
+    }
+}
+
+/// The copies of a pool; none if it has one alone.
+pub fn copies(volume: &Volume) -> Result<Vec<CopyReport>> {
     let copies = volume.copies()?.into_iter().map(|copy| CopyReport {
         path: copy.path,
         uuid: copy.uuid.to_string(),
@@ -240,7 +254,13 @@ fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Known> {
 }
 
 fn read_all(store: &Store) -> Known {
-    let cache = store.volume().cache_info().map(|cache| CacheReport {
+    let (usage, cache) = (read_usage(store), cache_report(store));
+    (usage, cache, store.used_by_device())
+}
+
+/// What lies between the programs and a disk, if there is one.
+pub fn cache_report(store: &Store) -> Option<CacheReport> {
+    store.volume().cache_info().map(|cache| CacheReport {
         commits: cache.commits,
         committed_bytes: cache.committed_bytes,
         failed_commits: cache.failures,
@@ -257,8 +277,7 @@ fn read_all(store: &Store) -> Known {
             .volume()
             .saved_every()
             .map_or(0, |it| it.as_millis() as u64),
-    });
-    (read_usage(store), cache, store.used_by_device())
+    })
 }
 
 fn read_usage(store: &Store) -> Usage {
@@ -332,7 +351,7 @@ fn describe(report: &Report, survives: Survives) -> String {
     describe_devices(report, &mut text);
     text.push_str(&copy_lines(&report.copies));
     if let Some(cache) = &report.cache {
-        describe_cache(&mut text, cache);
+        describe_cache(&mut text, cache, !report.used_by.is_empty());
     }
     if !report.emulates.is_empty() {
         let _ = writeln!(text, "emulates  {}", report.emulates);
@@ -346,25 +365,23 @@ fn describe(report: &Report, survives: Survives) -> String {
     text
 }
 
-fn describe_cache(text: &mut String, cache: &CacheReport) {
-    let _ = writeln!(
+fn describe_cache(text: &mut String, cache: &CacheReport, in_use: bool) {
+    let _ = write!(
         text,
-        "cache     {} of {} in memory, {} not on the disk yet; {}",
+        "cache     {} of {} in memory, {} not on the disk yet",
         size::human(cache.memory_bytes),
         size::human(cache.room_bytes),
         size::human(cache.dirty_bytes),
-        hits(cache),
     );
-    let _ = writeln!(
-        text,
-        "disk      {} commits, {} failed; {} to the journal of {}, {} home; {} read",
-        cache.commits,
-        cache.failed_commits,
-        size::human(cache.committed_bytes),
-        size::human(cache.journal_bytes),
-        size::human(cache.home_bytes),
-        size::human(cache.loaded_bytes),
-    );
+    let _ = match in_use {
+        true => writeln!(text, "; {}\n{}", hits(cache), traffic(cache)),
+        // What is counted is gone with those who used it.
+        false => writeln!(
+            text,
+            "\ndisk      a journal of {}; commits are counted while the pool is in use",
+            size::human(cache.journal_bytes)
+        ),
+    };
     if cache.saved_every > 0 {
         let every = every::human(Duration::from_millis(cache.saved_every));
         let _ = writeln!(
@@ -372,6 +389,18 @@ fn describe_cache(text: &mut String, cache: &CacheReport) {
             "saved     every {every}; fsync does not wait for that"
         );
     }
+}
+
+fn traffic(cache: &CacheReport) -> String {
+    format!(
+        "disk      {} commits, {} failed; {} to the journal of {}, {} home; {} read",
+        cache.commits,
+        cache.failed_commits,
+        size::human(cache.committed_bytes),
+        size::human(cache.journal_bytes),
+        size::human(cache.home_bytes),
+        size::human(cache.loaded_bytes),
+    )
 }
 
 fn describe_devices(report: &Report, text: &mut String) {

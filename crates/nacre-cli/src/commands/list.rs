@@ -36,20 +36,23 @@ pub struct Arguments {
     json: bool,
 }
 
+/// A process that uses a pool.
 #[derive(Serialize)]
-struct Process {
-    pid: u32,
-    command: String,
-    mounts: Vec<String>,
+pub struct Process {
+    pub pid: u32,
+    pub command: String,
+    /// Where it sees the pool.
+    pub mounts: Vec<String>,
 }
 
+/// A pool in use.
 #[derive(Serialize)]
-struct Used {
-    uuid: String,
+pub struct Used {
+    pub uuid: String,
     /// A device of it, if a process that may be looked at uses it.
-    pool: Option<PathBuf>,
+    pub pool: Option<PathBuf>,
     session: PathBuf,
-    processes: Vec<Process>,
+    pub processes: Vec<Process>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -64,7 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn gather() -> Result<Vec<Used>> {
+/// All pools in use.
+pub fn gather() -> Result<Vec<Used>> {
     let mut pools: Vec<Used> = nacre_runtime::pool_folders()?
         .iter()
         .filter_map(used)

@@ -31,6 +31,7 @@ pub mod scrub;
 pub mod snapshot;
 pub mod survival;
 pub mod sync;
+pub mod top;
 pub mod upkeep;
 mod verified;
 pub mod wear;

@@ -1,0 +1,170 @@
+//! One look at the pools.
+
+use crate::attached::Attached;
+use crate::commands::info::{CacheReport, CopyReport, cache_report, copies};
+use crate::commands::list::{Used, gather};
+use crate::failure::Result;
+use crate::mode::Mode;
+use nacre_types::UNIT_SIZE;
+use nacre_volume::Volume;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Which pools are looked at.
+pub struct Chosen {
+    /// Their UUIDs, with the device that was named.
+    named: Vec<(String, PathBuf)>,
+}
+
+/// All of them at one moment.
+pub struct Sample {
+    pub at: Instant,
+    pub pools: Vec<PoolSample>,
+}
+
+/// One of them.
+pub struct PoolSample {
+    pub uuid: String,
+    /// A device of it, if one is known.
+    pub pool: Option<PathBuf>,
+    pub programs: Vec<Program>,
+    /// Or why nothing is known.
+    pub facts: std::result::Result<Facts, String>,
+}
+
+/// A process that uses it.
+pub struct Program {
+    pub pid: u32,
+    pub command: String,
+    pub mounts: Vec<String>,
+    /// Time of a processor that it has taken so far, in seconds.
+    pub seconds: f64,
+}
+
+/// What whoever is attached can tell.
+pub struct Facts {
+    pub mode: &'static str,
+    pub bytes: u64,
+    pub free_bytes: u64,
+    /// Changes that were committed since the pool was made.
+    pub records: u64,
+    pub copies: Vec<CopyReport>,
+    pub cache: Option<CacheReport>,
+}
+
+impl Chosen {
+    /// The pools of these devices; all that are in use, if there are none.
+    pub fn of(pools: &[PathBuf]) -> Result<Chosen> {
+        let named = pools.iter().map(|pool| {
+            let label = Volume::inspect(pool)?;
+            Ok((label.pool.to_string(), pool.clone()))
+        });
+        let named = named.collect::<Result<_>>()?;
+        Ok(Chosen { named })
+    }
+
+    /// Looks at them.
+    pub fn look(&self) -> Result<Sample> {
+        let mut used: HashMap<String, Used> = HashMap::new();
+        let mut pools = Vec::new();
+        for one in gather()? {
+            match self.named.is_empty() {
+                true => pools.extend(in_use(one, None)),
+                false => drop(used.insert(one.uuid.clone(), one)),
+            }
+        }
+        for (uuid, path) in &self.named {
+            let found = used.remove(uuid).and_then(|one| in_use(one, Some(path)));
+            pools.push(found.unwrap_or_else(|| unused(uuid, path)));
+        }
+        let at = Instant::now();
+        Ok(Sample { at, pools })
+    }
+}
+
+fn unused(uuid: &str, path: &Path) -> PoolSample {
+    PoolSample {
+        uuid: uuid.to_string(),
+        pool: Some(path.to_owned()),
+        programs: Vec::new(),
+        facts: Err("nobody uses it".to_string()),
+    }
+}
+
+/// A pool that others than this process use.
+fn in_use(used: Used, named: Option<&PathBuf>) -> Option<PoolSample> {
+    let others = used.processes.into_iter();
+    let others = others.filter(|one| one.pid != std::process::id());
+    let programs: Vec<Program> = others
+        .map(|one| Program {
+            seconds: processor_seconds(one.pid),
+            pid: one.pid,
+            command: one.command,
+            mounts: one.mounts,
+        })
+        .collect();
+    (!programs.is_empty()).then_some(())?;
+    let pool = named.cloned().or(used.pool);
+    let facts = match &pool {
+        Some(path) => facts(path).map_err(|failure| failure.to_string()),
+        None => Err("no device of it is known here".to_string()),
+    };
+    Some(PoolSample {
+        uuid: used.uuid,
+        pool,
+        programs,
+        facts,
+    })
+}
+
+fn facts(pool: &Path) -> Result<Facts> {
+    let attached = Attached::open_to_look(pool)?;
+    let store = attached.fs.store();
+    let space = store.statfs();
+    let copies = copies(store.volume());
+    let facts = Facts {
+        mode: Mode::name(store.info().mode),
+        bytes: space.units * UNIT_SIZE,
+        free_bytes: space.free_units * UNIT_SIZE,
+        records: store.records(),
+        copies: Vec::new(),
+        cache: cache_report(store),
+    };
+    attached.detach()?;
+    copies.map(|copies| Facts { copies, ..facts })
+}
+
+/// What a process and its threads took so far. 0 if it has gone.
+fn processor_seconds(pid: u32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    processor_ticks(&text) as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+fn processor_ticks(stat: &str) -> u64 {
+    // The name may contain spaces and ends with the last parenthesis; the state is no number.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields = rest.split_whitespace().skip(11).take(2);
+    fields.filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{processor_seconds, processor_ticks};
+
+    #[test]
+    fn time_of_user_and_kernel_counts() {
+        let line = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 30 12 500 600 20 0";
+        assert_eq!(processor_ticks(line), 42);
+        assert_eq!(processor_ticks(""), 0);
+    }
+
+    #[test]
+    fn this_process_took_some_time() {
+        let begin = std::time::Instant::now();
+        while begin.elapsed().as_millis() < 40 {}
+        assert!(processor_seconds(std::process::id()) > 0.0);
+        assert_eq!(processor_seconds(u32::MAX), 0.0);
+    }
+}

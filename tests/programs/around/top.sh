@@ -1,0 +1,48 @@
+# What `nacre top` tells of pools while programs use them: changes, commits, reads, who it is; on a terminal, too.
+. "$PROGRAMS/expect.sh"
+[[ -z ${BASELINE:-} ]] || { note skipped: nothing to watch; exit 0; }
+DISK=$DISK_FOLDER/top-$$.pool
+PIDS=()
+clean() {
+    ((${#PIDS[@]} == 0)) || kill "${PIDS[@]}" 2>/dev/null || true
+    wait
+    "$NACRE" delete --force "$DISK" >/dev/null 2>&1 || true
+}
+trap clean EXIT
+"$NACRE" create --size 128M "$DISK" >/dev/null
+
+note nobody uses it
+report=$("$NACRE" top --times 1 --every 10ms "$DISK")
+contains "a pool that nobody uses" "$DISK: nobody uses it" "$report"
+refuses "no pool" "no device of a Nacre pool" "$NACRE" top --times 1 /etc/passwd
+refuses "no time" "is no time" "$NACRE" top --every soon
+refuses "not once" "0" "$NACRE" top --times 0
+
+# A program at $1 that does something each time that a line comes to the named pipe $2, and says so in $2.done.
+start() {
+    mkfifo "$2" "$2.done"
+    "$NACRE" run --quiet --pool "$1" -- /usr/bin/python3 "$PROGRAMS/around/top.py" work "$2" &
+    PIDS+=($!)
+    # Both stay open, or the program would see an end.
+    exec {pipe}<>"$2" {answer}<>"$2.done"
+    read -r -t 60 <&$answer || fail "the program did not start"
+}
+start "$POOL" "$SCRATCH/memory"; MEMORY=$pipe MEMORY_DONE=$answer
+start "$DISK" "$SCRATCH/disk"; TO_DISK=$pipe DISK_DONE=$answer
+
+note programs at work
+/usr/bin/python3 "$PROGRAMS/around/top.py" watch "$NACRE" "$POOL" "$DISK" $MEMORY $MEMORY_DONE $TO_DISK $DISK_DONE
+
+note on a terminal
+NACRE=$NACRE /usr/bin/python3 "$PROGRAMS/around/top.py" screen "$DISK"
+
+note columns
+contains "columns" "COMMITS/s" "$("$NACRE" top --times 1 --every 10ms)"
+contains "one of them" "$DISK" "$("$NACRE" top --times 1 --every 10ms "$DISK")"
+# Who reads no more ends it.
+timeout 60 "$NACRE" top --every 10ms "$DISK" | head -n 3 >/dev/null
+
+note all in use
+all=$("$NACRE" top --json --times 1 --every 10ms)
+contains "memory" "\"$POOL\"" "$all"
+contains "disk" "\"$DISK\"" "$all"
