@@ -4,9 +4,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::Builder;
 
+/// How many processors there are for this process.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Does something with each item on all processors; gives the outcomes in the items' order.
 pub fn each<I: Sync, T: Send>(items: &[I], of: impl Fn(&I) -> T + Sync) -> Vec<T> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = processors();
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();

@@ -277,7 +277,7 @@ impl Disks {
             .replace_copy(lost, &self.path(1), true)
             .map_err(text)?;
         let (mut looked, mut total) = (0, 0);
-        let rebuilt = store.rebuild_copies(|progress| {
+        let rebuilt = store.rebuild_copies(1, |progress| {
             (looked, total) = (progress.looked, progress.total);
             ControlFlow::Continue(())
         });
@@ -535,7 +535,7 @@ impl Disks {
             return Ok(());
         }
         let go_on = &mut |_| ControlFlow::Continue(());
-        let report = scrub(pool.store(), &Doubtful::Told, go_on).map_err(text)?;
+        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).map_err(text)?;
         match report.damages.is_empty() {
             true => Ok(()),
             false => Err(format!("damage that is none: {:?}", report.damages)),

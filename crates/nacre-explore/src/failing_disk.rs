@@ -171,7 +171,7 @@ fn rebuild(store: &Store, failed: usize) -> Result<(), String> {
     if !volume.return_copy(lost).map_err(text)? {
         return Err("the disk that failed is not taken back".into());
     }
-    let rebuilt = store.rebuild_copies(|_| ControlFlow::Continue(()));
+    let rebuilt = store.rebuild_copies(1, |_| ControlFlow::Continue(()));
     match rebuilt.map_err(text)? {
         1 => Ok(()),
         others => Err(format!("{others} disks were rebuilt")),

@@ -9,9 +9,11 @@ use crate::layout::HEADER_UNITS;
 use crate::store::Store;
 
 impl Store {
-    /// As `Volume::rebuild_copies`. Disks do not get what nobody has taken (D82).
+    /// As `Volume::rebuild_copies`, in memory on so many threads. Disks do not get what nobody has
+    /// taken (D82).
     pub fn rebuild_copies(
         &self,
+        threads: usize,
         told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         let usage = |at: VolumeOffset| {
@@ -21,6 +23,6 @@ impl Store {
                 false => Usage::Used,
             }
         };
-        self.volume().rebuild_used(&usage, told)
+        self.volume().rebuild_used(&usage, threads, told)
     }
 }

@@ -432,14 +432,15 @@ impl Volume {
         &self,
         told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
-        self.rebuild_used(&|_| Usage::Used, told)
+        self.rebuild_used(&|_| Usage::Used, 1, told)
     }
 
     /// As [`Volume::rebuild_copies`]; disks do not get what is free (D82). The session knows what
-    /// is, and `usage` tells.
+    /// is, and `usage` tells. Copies in memory are made on so many threads.
     pub fn rebuild_used(
         &self,
         usage: &dyn Fn(VolumeOffset) -> Usage,
+        threads: usize,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         if let Some(legs) = self.legs() {
@@ -453,7 +454,8 @@ impl Volume {
             .iter()
             .filter(|fact| fact.state == LegState::Rebuilding)
         {
-            done += usize::from(mirror.rebuild(fact.slot, &mut told).map_err(failed)?);
+            let rebuilt = mirror.rebuild(fact.slot, threads, &mut told);
+            done += usize::from(rebuilt.map_err(failed)?);
         }
         Ok(done)
     }

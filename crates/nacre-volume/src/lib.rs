@@ -58,7 +58,7 @@ pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
     Evidence, Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed,
     MirrorCounts, Numbers, Observer, Owner, Pace, ParsePolicyError, PieceTable, Policy,
-    RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
+    RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut, each,
 };
 pub use names::Strayed;
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};

@@ -684,7 +684,7 @@ fn a_rebuild_of_a_disk_skips_what_is_free_in_the_version_that_the_disks_have() {
         false => Usage::Used,
     };
     replace(&volume, &pool, "b", "c");
-    let whole = volume.rebuild_used(&usage, |progress| {
+    let whole = volume.rebuild_used(&usage, 1, |progress| {
         if progress.done > 12 * MIB && !taken_by_now.replace(true) {
             // When the rebuild has passed it.
             volume.note_taken(taken, 4096);
@@ -705,7 +705,7 @@ fn a_rebuild_of_a_disk_skips_what_is_free_in_the_version_that_the_disks_have() {
     replace(&volume, &pool, "a", "d");
     assert_eq!(
         volume
-            .rebuild_used(&usage, |_| ControlFlow::Continue(()))
+            .rebuild_used(&usage, 1, |_| ControlFlow::Continue(()))
             .unwrap(),
         1
     );
@@ -730,7 +730,7 @@ fn a_rebuild_of_what_is_nearly_empty_looks_at_little() {
         false => Usage::Free,
     };
     let (mut looked, mut done) = (0, 0);
-    let rebuilt = volume.rebuild_used(&usage, |progress| {
+    let rebuilt = volume.rebuild_used(&usage, 1, |progress| {
         (looked, done) = (progress.looked, progress.done);
         assert_eq!(progress.total, volume.len());
         ControlFlow::Continue(())

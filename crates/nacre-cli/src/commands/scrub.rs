@@ -2,7 +2,7 @@
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
-use crate::{output, size};
+use crate::{output, parallel, size};
 use clap::Args;
 use nacre_fs::Fs;
 use nacre_store::scrub::{Damage, Doubtful, Owner, Report, scrub};
@@ -127,10 +127,15 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     let spans = volume.spans();
     let bar = output::bar(bytes, "scrubbing", true);
     let per_span = bytes / (spans.end - spans.start).max(1);
-    let report = scrub(fs.store(), &doubtful(volume, arguments)?, &mut |progress| {
-        bar.set_position(progress.done * per_span);
-        ControlFlow::Continue(())
-    });
+    let report = scrub(
+        fs.store(),
+        parallel::processors(),
+        &doubtful(volume, arguments)?,
+        &mut |progress| {
+            bar.set_position(progress.done * per_span);
+            ControlFlow::Continue(())
+        },
+    );
     bar.finish_and_clear();
     Ok(summary(fs, report?, bytes, start.elapsed().as_secs_f64()))
 }

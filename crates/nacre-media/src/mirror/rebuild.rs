@@ -10,6 +10,7 @@ use super::shared::{Count, regions};
 use super::states::{LegState, States};
 use super::{Leg, Mirror};
 use crate::device::Device;
+use crate::each::each;
 use crate::error::{MediaError, MediaFailed};
 use crate::image::Words;
 use crate::map;
@@ -194,11 +195,12 @@ impl Mirror {
         work()
     }
 
-    /// Copies to a leg what it lacks, while others store. It is current on return, if `told`, who
-    /// hears how far it is, does not break off.
+    /// Copies to a leg what it lacks, while others store, on so many threads. It is current on
+    /// return, if `told`, who hears how far it is, does not break off.
     pub fn rebuild(
         &self,
         slot: usize,
+        threads: usize,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, MediaFailed> {
         let shared = self.shared();
@@ -211,30 +213,17 @@ impl Mirror {
         shared.wait_for_stores(|at, len| self.finish(at, len));
         let only = States(0).with(slot, LegState::Rebuilding);
         let lacking = self.noted(only, |_| true);
-        let mut progress = RebuildProgress {
-            total: lacking.len() as u64 * REGION,
-            ..RebuildProgress::default()
+        let total = lacking.len() as u64;
+        let one = |number: u64| self.rebuild_region((slot, leg), lacking[number as usize]);
+        let mut tell = |regions: u64| {
+            told(RebuildProgress {
+                total: total * REGION,
+                done: regions * REGION,
+                looked: regions * REGION,
+            })
         };
-        for region in lacking {
-            let range = self.bytes_of(region);
-            leg.expect_all(range.clone());
-            if site::step() {
-                self.level_locked(range.start, range.end)?;
-            }
-            leg.data.fence(crate::token::Unfenced::nothing())?;
-            {
-                let _changing = shared.lock_bits();
-                leg.set_bits(region..region + 1, false)?;
-            }
-            if self.states().of(slot) != Some(LegState::Rebuilding) {
-                return Ok(false);
-            }
-            shared.count(Count::Rebuilt, REGION);
-            progress.done += REGION;
-            progress.looked = progress.done;
-            if told(progress).is_break() {
-                return Ok(false);
-            }
+        if !each(0..total, threads, &one, &mut tell)? {
+            return Ok(false);
         }
         // Regions that are stored to now have their bit on the other legs alone.
         let _changing = shared.lock_bits();
@@ -251,6 +240,31 @@ impl Mirror {
         drop(_changing);
         self.settle_labels()?;
         Ok(self.states().of(slot) == Some(LegState::Current))
+    }
+}
+
+impl Mirror {
+    /// Copies a region to a leg that lacks it. `Break`: the leg is not rebuilt any more.
+    fn rebuild_region(
+        &self,
+        (slot, leg): (usize, &Leg),
+        region: u64,
+    ) -> Result<ControlFlow<()>, MediaFailed> {
+        let (shared, range) = (self.shared(), self.bytes_of(region));
+        leg.expect_all(range.clone());
+        if site::step() {
+            self.level_locked(range.start, range.end)?;
+        }
+        leg.data.fence(crate::token::Unfenced::nothing())?;
+        {
+            let _changing = shared.lock_bits();
+            leg.set_bits(region..region + 1, false)?;
+        }
+        if self.states().of(slot) != Some(LegState::Rebuilding) {
+            return Ok(ControlFlow::Break(()));
+        }
+        shared.count(Count::Rebuilt, REGION);
+        Ok(ControlFlow::Continue(()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Comparing legs, and making them agree where one holds other bytes than the others.
 //!
-//! A span that nobody has stored to is read at once, under the lock of bits: its seal tells which
-//! leg is right, and it gets one if the legs agree. A span that was stored to is made quiet for the
-//! moment: its bits are taken back, so the next store waits for the lock of bits. Where programs
-//! store through mappings, or a leg lacks something, each unit is compared under its lock.
+//! A span that nobody has stored to since it was sealed is read while others store elsewhere. If
+//! that does not settle it, it is read under the lock of bits: its seal tells which leg is right,
+//! and it gets one if the legs agree. A span that was stored to is made quiet for the moment: its
+//! bits are taken back, so the next store waits for the lock of bits. Where programs store through
+//! mappings, or a leg lacks something, each unit is compared under its lock.
 
 use std::ops::Range;
 
@@ -25,6 +26,9 @@ impl Mirror {
     /// Compares the legs that are current, in one span of [`Mirror::spans`], and makes them agree
     /// where something tells which one is right.
     pub fn scrub(&self, span: u64, rules: &mut Rules<'_>) -> Result<Scrubbed, MediaFailed> {
+        if let Some(scrubbed) = self.as_sealed(span) {
+            return Ok(scrubbed);
+        }
         let mut scrubbed = Scrubbed::default();
         if !self.scrub_quiet(span, rules, &mut scrubbed) {
             for region in self.regions_of(span) {
@@ -34,6 +38,28 @@ impl Mirror {
         self.count_repaired(span, &scrubbed.found);
         self.fence()?;
         Ok(scrubbed)
+    }
+
+    /// What is said of a span of which all legs hold what was sealed. A store that comes meanwhile
+    /// makes them differ from that, or comes behind what was read: then it notes itself.
+    fn as_sealed(&self, span: u64) -> Option<Scrubbed> {
+        let (seal, bytes) = (self.seal_that_counts(span)?, self.spans.bytes(span));
+        let sealed = bytes.end - bytes.start;
+        (self.agreed(bytes) == Some(seal)).then(|| {
+            self.shared().clear_suspect(span);
+            Scrubbed {
+                sealed,
+                ..Scrubbed::default()
+            }
+        })
+    }
+
+    /// What a span was when all legs were sealed, if nobody has stored to it since.
+    fn seal_that_counts(&self, span: u64) -> Option<u32> {
+        let _changing = self.shared().lock_bits();
+        let seal = self.seal_of(span, self.current_legs())?;
+        let has_it = |leg| self.seal_of(span, std::iter::once(leg)) == Some(seal);
+        (self.is_quiet(span) && self.current_legs().all(has_it)).then_some(seal)
     }
 
     /// Compares a span with its seal, if it has one that counts, and repairs legs that hold

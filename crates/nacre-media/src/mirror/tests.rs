@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use nacre_types::{DeviceOffset, StoreKind};
@@ -292,7 +294,7 @@ fn a_new_leg_gets_all_while_others_store() {
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     let mut rounds = 0;
-    let done = rig.mirror().rebuild(slot, |progress| {
+    let done = rig.mirror().rebuild(slot, 1, |progress| {
         rounds += 1;
         let at = DeviceOffset(START + progress.done - (1 << 20) + 5);
         rig.write(at, &[rounds; 3]);
@@ -311,6 +313,35 @@ fn a_new_leg_gets_all_while_others_store() {
     rig.media.read(AT, &mut found);
     assert_eq!(&found, b"degraded");
     rig.write(AT, b"alone");
+}
+
+#[test]
+fn a_new_leg_gets_all_by_several_threads_while_others_store() {
+    let rig = Rig::new();
+    let bytes: Vec<u8> = (0..LEN as u32).map(|n| (n % 251) as u8).collect();
+    rig.write(DeviceOffset(START), &bytes);
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 1..=2u8 {
+            let (rig, is_over) = (&rig, &is_over);
+            scope.spawn(move || {
+                for round in 0.. {
+                    let at = START + (round * 4093 * u64::from(thread)) % (LEN - 9000);
+                    rig.write(DeviceOffset(at), &[thread; 5000]);
+                    if is_over.load(Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        let done = rig.mirror().rebuild(slot, 3, |_| ControlFlow::Continue(()));
+        is_over.store(true, Relaxed);
+        assert_eq!(done, Ok(true));
+    });
+    assert_eq!(rig.states()[2], LegState::Current);
+    assert!(rig.bytes("a") == rig.bytes("c") && rig.bytes("b") == rig.bytes("c"));
 }
 
 #[test]
@@ -334,10 +365,10 @@ fn a_rebuild_that_was_broken_off_goes_on() {
     rig.write(AT, b"degraded");
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
-    let first = rig.mirror().rebuild(slot, |_| ControlFlow::Break(()));
+    let first = rig.mirror().rebuild(slot, 1, |_| ControlFlow::Break(()));
     assert_eq!(first, Ok(false));
     let mut total = 0;
-    let second = rig.mirror().rebuild(slot, |progress| {
+    let second = rig.mirror().rebuild(slot, 1, |progress| {
         total = progress.total;
         ControlFlow::Continue(())
     });

@@ -1,5 +1,6 @@
 //! Which of several copies of a unit is right, by the checksums in it.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -24,21 +25,27 @@ const ONODES_PER_UNIT: u64 = UNIT_SIZE / ONODE_SIZE as u64;
 pub(super) struct Judge<'s> {
     store: &'s Store,
     owners: Option<&'s Owners>,
-    /// Where metadata blocks lie: the first unit of each, and its number in the list.
-    blocks: HashMap<UnitNo, u64>,
+    /// Where metadata blocks lie: the first unit of each, and its number in the list. Most spans
+    /// are compared without it.
+    blocks: OnceCell<HashMap<UnitNo, u64>>,
 }
 
 impl<'s> Judge<'s> {
     pub(super) fn new(store: &'s Store, owners: Option<&'s Owners>) -> Self {
-        let listed = |index| match store.metadata_block(index) {
-            Ok(ListedBlock::At(block)) => Some((block, index)),
-            _ => None,
-        };
         Self {
             store,
             owners,
-            blocks: (0..store.block_count()).filter_map(listed).collect(),
+            blocks: OnceCell::new(),
         }
+    }
+
+    fn blocks(&self) -> &HashMap<UnitNo, u64> {
+        let listed = |index| match self.store.metadata_block(index) {
+            Ok(ListedBlock::At(block)) => Some((block, index)),
+            _ => None,
+        };
+        let all = || (0..self.store.block_count()).filter_map(listed).collect();
+        self.blocks.get_or_init(all)
     }
 
     /// As `Volume::scrub_span`.
@@ -81,7 +88,7 @@ impl<'s> Judge<'s> {
             return header(at, copy);
         }
         let skip = unit.0 % UNITS_PER_BLOCK;
-        if let Some(block) = self.blocks.get(&UnitNo(unit.0 - skip)) {
+        if let Some(block) = self.blocks().get(&UnitNo(unit.0 - skip)) {
             let first = block * ONODES_PER_BLOCK + skip * ONODES_PER_UNIT;
             return Some(onodes(first, copy));
         }

@@ -10,9 +10,10 @@ mod verify;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
-use nacre_volume::{Difference, Evidence, VolumeError};
+use nacre_volume::{Difference, Evidence, ScrubbedSpan, VolumeError, each};
 
 use crate::store::Store;
 use gathered::gathered;
@@ -73,41 +74,84 @@ pub enum Doubtful {
     TakenFrom(PathBuf),
 }
 
-/// Compares all copies of an attached pool, and makes them agree where something tells which one
-/// is right, or as `wanted` says. `told` hears how far it is, and may break off.
+/// Compares all copies of an attached pool on so many threads, and makes them agree where something
+/// tells which one is right, or as `wanted` says. `told` hears how far it is, and may break off.
 pub fn scrub(
     store: &Store,
+    threads: usize,
     wanted: &Doubtful,
     told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, VolumeError> {
-    scrub_spans(store, store.volume().spans(), wanted, told)
+    scrub_on((store, threads), store.volume().spans(), wanted, told)
 }
 
-/// As [`scrub`], of some spans of the volume.
+/// As [`scrub`] on this thread, of some spans of the volume.
 pub fn scrub_spans(
     store: &Store,
     spans: Range<u64>,
     wanted: &Doubtful,
     told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, VolumeError> {
-    let mut report = Report::default();
-    let (mut found, mut doubtful) = (Vec::new(), BTreeSet::new());
-    let total = spans.end - spans.start;
-    store.volume().prepare_scrub()?;
-    for (done, span) in (1..).zip(spans) {
-        let scrubbed = Judge::new(store, None).scrub(span, None)?;
-        report.sealed += scrubbed.sealed;
-        report.mapped += scrubbed.mapped;
+    scrub_on((store, 1), spans, wanted, told)
+}
+
+/// What spans were found to be, of which not all is known yet.
+#[derive(Default)]
+struct Compared {
+    report: Report,
+    found: Vec<Difference>,
+    doubtful: BTreeSet<u64>,
+}
+
+impl Compared {
+    /// Of doubtful spans, what was not repaired is told when it is known whose it is.
+    fn keep(&mut self, span: u64, scrubbed: ScrubbedSpan) {
+        self.report.sealed += scrubbed.sealed;
+        self.report.mapped += scrubbed.mapped;
         if scrubbed.found.iter().any(|one| one.evidence.is_none()) {
-            doubtful.insert(span);
+            self.doubtful.insert(span);
         }
-        // The rest is told when it is known whose it is.
         let repaired = scrubbed.found.into_iter();
-        report.keep(&mut found, repaired.filter(|one| one.evidence.is_some()));
-        if told(Progress { done, total }).is_break() {
-            break;
-        }
+        let repaired = repaired.filter(|one| one.evidence.is_some());
+        self.report.keep(&mut self.found, repaired);
     }
+}
+
+fn compare(
+    (store, threads): (&Store, usize),
+    spans: Range<u64>,
+    told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Compared, VolumeError> {
+    let compared = Mutex::new(Compared::default());
+    let total = spans.end - spans.start;
+    let one = |span| {
+        let scrubbed = Judge::new(store, None).scrub(span, None)?;
+        let mut compared = compared.lock().unwrap_or_else(PoisonError::into_inner);
+        compared.keep(span, scrubbed);
+        Ok(ControlFlow::Continue(()))
+    };
+    each::<VolumeError>(spans, threads, &one, &mut |done| {
+        told(Progress { done, total })
+    })?;
+    let compared = compared.into_inner();
+    let mut compared = compared.unwrap_or_else(PoisonError::into_inner);
+    compared.found.sort_by_key(|one| one.range.start);
+    Ok(compared)
+}
+
+fn scrub_on(
+    threads: (&Store, usize),
+    spans: Range<u64>,
+    wanted: &Doubtful,
+    told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Report, VolumeError> {
+    let (store, _) = threads;
+    store.volume().prepare_scrub()?;
+    let Compared {
+        mut report,
+        mut found,
+        doubtful,
+    } = compare(threads, spans, told)?;
     if found.is_empty() && doubtful.is_empty() {
         return Ok(report);
     }

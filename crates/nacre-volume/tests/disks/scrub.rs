@@ -243,7 +243,7 @@ fn renew(pool: &Pool, volume: &Volume) {
         false => Usage::Free,
     };
     let mut looked = 0;
-    let rebuilt = volume.rebuild_used(&usage, |progress| {
+    let rebuilt = volume.rebuild_used(&usage, 1, |progress| {
         looked = progress.looked;
         ControlFlow::Continue(())
     });

@@ -3,7 +3,7 @@
 use super::leaving::{self, Report};
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
-use crate::{output, size};
+use crate::{output, parallel, size};
 use indicatif::ProgressBar;
 use nacre_store::Store;
 use nacre_volume::{LegState, Volume, VolumeError};
@@ -83,7 +83,7 @@ pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
     }
     let mut bar: Option<ProgressBar> = None;
     let mut bytes = 0;
-    let rebuilt = store.rebuild_copies(|progress| {
+    let rebuilt = store.rebuild_copies(parallel::processors(), |progress| {
         let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
         bar.set_position(progress.done);
         bytes = bytes.max(progress.looked);

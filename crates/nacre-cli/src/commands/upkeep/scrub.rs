@@ -49,7 +49,7 @@ fn once(fs: &Fs, pause: Duration, end: &End) -> Result<Report, VolumeError> {
             false => ControlFlow::Continue(()),
         }
     };
-    scrub(fs.store(), &Doubtful::Told, &mut rest)
+    scrub(fs.store(), 1, &Doubtful::Told, &mut rest)
 }
 
 /// Tells what was repaired, and once what was not.

@@ -276,11 +276,22 @@ fn a_leg_that_comes_back_brings_no_seals() {
     let device = Arc::new(opened);
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     rig.mirror()
-        .rebuild(slot, |_| ControlFlow::Continue(()))
+        .rebuild(slot, 1, |_| ControlFlow::Continue(()))
         .unwrap();
     assert_eq!(rig.states()[2], LegState::Current);
     let scrubbed = scrub(&rig);
     assert!(scrubbed.found.is_empty(), "{:?}", scrubbed.found);
+}
+
+#[test]
+fn a_leg_without_seals_gets_those_of_the_others() {
+    let rig = sealed();
+    let all = || rig.mirror().division().all();
+    let leg = rig.mirror().leg(1).unwrap();
+    leg.set_seals(all(), 0).unwrap();
+    assert_eq!(scrub(&rig), all_sealed());
+    let has_seal = |span| rig.mirror().seal_of(span, std::iter::once(leg)).is_some();
+    assert!(all().all(has_seal));
 }
 
 #[test]
