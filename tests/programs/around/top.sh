@@ -42,6 +42,27 @@ contains "one of them" "$DISK" "$("$NACRE" top --times 1 --every 10ms "$DISK")"
 # Who reads no more ends it.
 timeout 60 "$NACRE" top --every 10ms "$DISK" | head -n 3 >/dev/null
 
+# What is in another user's pool is looked at if it was named.
+of_another_user() {
+    local home=$SCRATCH/home other as=(setpriv --reuid=65534 --regid=65534 --clear-groups env "HOME=$SCRATCH/home")
+    mkdir "$home"
+    chown 65534:65534 "$home"
+    "${as[@]}" "$NACRE" create --size 64M "$home/pool" >/dev/null
+    mkfifo -m 666 "$home/ready" "$home/end"
+    "${as[@]}" "$NACRE" run --quiet --pool "$home/pool" -- sh -c 'echo >/nacre/file; echo >"$HOME/ready"; read -r _ <"$HOME/end"' &
+    PIDS+=($!)
+    read -r _ <"$home/ready"
+    other=$("$NACRE" top --times 1 --every 10ms)
+    contains "another user's" "$home/pool: is another user's; name it" "$other"
+    contains "one's own beside it" "$DISK" "$other"
+    other=$("$NACRE" top --times 1 --every 10ms "$home/pool")
+    [[ $other != *"another user's"* && $other == *"$home/pool"* ]] || fail "another user's, named: $other"
+    contains "its own user" " $home/pool" "$("${as[@]}" "$NACRE" top --times 1 --every 10ms)"
+    echo >"$home/end"
+}
+note of another user
+if ((EUID == 0)); then of_another_user; else note skipped: only root can be another user; fi
+
 note all in use
 all=$("$NACRE" top --json --times 1 --every 10ms)
 contains "memory" "\"$POOL\"" "$all"

@@ -4,11 +4,14 @@ use crate::attached::Attached;
 use crate::commands::info::{CacheReport, CopyReport, cache_report, copies};
 use crate::commands::list::{Used, gather};
 use crate::failure::Result;
-use crate::mode::Mode;
+use crate::mode::Mode as WriteMode;
 use nacre_types::UNIT_SIZE;
 use nacre_volume::Volume;
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -106,17 +109,31 @@ fn in_use(used: Used, named: Option<&PathBuf>) -> Option<PoolSample> {
         })
         .collect();
     (!programs.is_empty()).then_some(())?;
-    let pool = named.cloned().or(used.pool);
-    let facts = match &pool {
-        Some(path) => facts(path).map_err(|failure| failure.to_string()),
-        None => Err("no device of it is known here".to_string()),
+    let facts = match (named, &used.pool) {
+        (Some(named), _) => facts(named).map_err(|failure| failure.to_string()),
+        (None, Some(found)) => facts_of_own(found),
+        (None, None) => Err("no device of it is known here".to_string()),
     };
     Some(PoolSample {
         uuid: used.uuid,
-        pool,
+        pool: named.cloned().or(used.pool),
         programs,
         facts,
     })
+}
+
+/// Of a pool that nobody named. That of another user is left alone: what is in it, and in the
+/// memory that its programs share, is theirs.
+fn facts_of_own(found: &Path) -> std::result::Result<Facts, String> {
+    let opened = open(found, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let looked = opened.and_then(|device| Ok((fstat(&device)?.st_uid, device)));
+    let (owner, device) = looked.map_err(|errno| errno.to_string())?;
+    if owner != geteuid().as_raw() {
+        return Err("is another user's; name it to look into it".to_string());
+    }
+    // The name may lead elsewhere by now.
+    let same = PathBuf::from(format!("/proc/self/fd/{}", device.as_raw_fd()));
+    facts(&same).map_err(|failure| failure.to_string())
 }
 
 fn facts(pool: &Path) -> Result<Facts> {
@@ -125,7 +142,7 @@ fn facts(pool: &Path) -> Result<Facts> {
     let space = store.statfs();
     let copies = copies(store.volume());
     let facts = Facts {
-        mode: Mode::name(store.info().mode),
+        mode: WriteMode::name(store.info().mode),
         bytes: space.units * UNIT_SIZE,
         free_bytes: space.free_units * UNIT_SIZE,
         records: store.records(),
