@@ -366,19 +366,23 @@ fn describe(report: &Report, survives: Survives) -> String {
 }
 
 fn describe_cache(text: &mut String, cache: &CacheReport, in_use: bool) {
-    let _ = write!(
-        text,
-        "cache     {} of {} in memory, {} not on the disk yet",
+    let (memory, room) = (
         size::human(cache.memory_bytes),
         size::human(cache.room_bytes),
-        size::human(cache.dirty_bytes),
     );
+    let dirty = size::human(cache.dirty_bytes);
     let _ = match in_use {
-        true => writeln!(text, "; {}\n{}", hits(cache), traffic(cache)),
-        // What is counted is gone with those who used it.
+        true => writeln!(
+            text,
+            "cache     {memory} of {room} in memory, {dirty} not on the disk yet; {}\n{}",
+            hits(cache),
+            traffic(cache)
+        ),
+        // Room and counts are those of a session.
         false => writeln!(
             text,
-            "\ndisk      a journal of {}; commits are counted while the pool is in use",
+            "cache     {memory} in memory, {dirty} not on the disk yet\n\
+             disk      a journal of {}; commits are counted while the pool is in use",
             size::human(cache.journal_bytes)
         ),
     };
