@@ -59,6 +59,8 @@ pub struct CacheInfo {
     pub commits: u64,
     /// Bytes of them.
     pub committed_bytes: u64,
+    /// How long all of them took.
+    pub commit_time: Duration,
     /// Commits that failed.
     pub failures: u64,
     /// Bytes that the disk does not have yet.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed, News, Pace};
@@ -464,6 +464,7 @@ impl Volume {
         let Some((cache, image)) = self.cached() else {
             return Ok(());
         };
+        let begun = Instant::now();
         let journaled = &mut version.journaled;
         let written = begin(cache, image, self.uuid()).and_then(|home| {
             write_home(cache, image, &version.first)?;
@@ -478,6 +479,8 @@ impl Volume {
             image
                 .word(ImageWord::Durable, 0)
                 .store(version.number, SeqCst);
+            let spent = begun.elapsed().as_nanos() as u64;
+            image.word(ImageWord::Spent, 0).fetch_add(spent, SeqCst);
         }
         cache.keep_buffer(version.first.bytes);
         cache.keep_buffer(version.journaled.into_buffer());
@@ -694,6 +697,7 @@ impl Volume {
         Some(CacheInfo {
             commits: word(ImageWord::Commits),
             committed_bytes: word(ImageWord::Bytes),
+            commit_time: Duration::from_nanos(word(ImageWord::Spent)),
             failures: word(ImageWord::Failures),
             dirty_bytes: image.dirty_bytes(),
             present_bytes: image.present_bytes(),

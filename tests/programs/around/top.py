@@ -43,6 +43,7 @@ class Reports:
 
     def __init__(self, nacre, *pools):
         command = [nacre, "top", "--json", "--every", "200ms", *pools]
+        self.commit_ms = 0
         self.top = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def next(self):
@@ -82,6 +83,7 @@ def told(reports, paths, pipes):
         check("changes", busy["changes"] >= 2 * CREATED, busy)
         if number == 1:
             check("commits", busy["commits"] >= SYNCED, busy)
+            check("what a commit took", reports.commit_ms > 0, busy)
             check("journal", busy["journal_bytes"] >= SYNCED * 4096, busy)
             check("reads", busy["read_bytes"] >= READ, busy)
         else:
@@ -98,6 +100,7 @@ def while_working(reports, number, to, done):
         for _ in range(1 + ready):
             report = reports.next()
             rates = report["pools"][number]["per_second"]
+            reports.commit_ms = (rates["disk"] or {}).get("commit_ms") or reports.commit_ms
             for name, rate in [*rates.items(), *(rates["disk"] or {}).items()]:
                 if isinstance(rate, float):
                     sums[name] = sums.get(name, 0) + rate * report["seconds"]

@@ -106,6 +106,8 @@ pub struct CacheReport {
     pub commits: u64,
     /// Written to the journal.
     pub committed_bytes: u64,
+    /// How long all of them took.
+    pub commit_seconds: f64,
     pub failed_commits: u64,
     /// What the disk does not have yet.
     pub dirty_bytes: u64,
@@ -263,6 +265,7 @@ pub fn cache_report(store: &Store) -> Option<CacheReport> {
     store.volume().cache_info().map(|cache| CacheReport {
         commits: cache.commits,
         committed_bytes: cache.committed_bytes,
+        commit_seconds: cache.commit_time.as_secs_f64(),
         failed_commits: cache.failures,
         dirty_bytes: cache.dirty_bytes,
         memory_bytes: cache.present_bytes,
@@ -395,10 +398,22 @@ fn describe_cache(text: &mut String, cache: &CacheReport, in_use: bool) {
     }
 }
 
+/// What one commit took.
+fn each(cache: &CacheReport) -> String {
+    match cache.commits {
+        0 => String::new(),
+        commits => {
+            let each = cache.commit_seconds / commits as f64 * 1e3;
+            format!(" of {each:.2} ms")
+        }
+    }
+}
+
 fn traffic(cache: &CacheReport) -> String {
     format!(
-        "disk      {} commits, {} failed; {} to the journal of {}, {} home; {} read",
+        "disk      {} commits{}, {} failed; {} to the journal of {}, {} home; {} read",
         cache.commits,
+        each(cache),
         cache.failed_commits,
         size::human(cache.committed_bytes),
         size::human(cache.journal_bytes),

@@ -138,6 +138,8 @@ pub enum ImageWord {
     HomeNext,
     /// Where it is, if its number is not 0.
     HomePlace,
+    /// How long it took to write versions, in nanoseconds all in all.
+    Spent,
 }
 
 #[repr(C, align(4096))]

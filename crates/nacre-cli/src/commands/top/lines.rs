@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// So often the names of the columns are told again.
 const ROWS: u64 = 20;
-const COLUMNS: &str = "CHANGES/s COMMITS/s  JOURNAL/s     HOME/s     READ/s MEMORY      DIRTY       \
-                       FREE PROGRAMS POOL\n";
+const COLUMNS: &str = "CHANGES/s COMMITS/s     MS  JOURNAL/s     HOME/s     READ/s MEMORY      \
+                       DIRTY       FREE PROGRAMS POOL\n";
 
 #[derive(Serialize)]
 struct Report<'s> {
@@ -153,13 +153,18 @@ fn row(pool: &PoolSample, rates: Option<Rates>) -> String {
 
 fn disk_columns(disk: Option<&DiskRates>) -> String {
     let Some(disk) = disk else {
-        return format!("{:>9} {:>10} {:>10} {:>10} {:>6}", "-", "-", "-", "-", "-");
+        return format!(
+            "{:>9} {:>6} {:>10} {:>10} {:>10} {:>6}",
+            "-", "-", "-", "-", "-", "-"
+        );
     };
     let bytes = |bytes: f64| size::human(bytes as u64);
     let memory = disk.memory_part().map(|part| format!("{part:.1} %"));
+    let each = disk.commit_ms.map(|ms| format!("{ms:.2}"));
     format!(
-        "{:>9.0} {:>10} {:>10} {:>10} {:>6}",
+        "{:>9.0} {:>6} {:>10} {:>10} {:>10} {:>6}",
         disk.commits,
+        each.unwrap_or_else(|| "-".into()),
         bytes(disk.journal_bytes),
         bytes(disk.home_bytes),
         bytes(disk.read_bytes),

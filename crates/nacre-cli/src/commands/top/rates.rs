@@ -18,6 +18,8 @@ pub struct Rates {
 #[derive(Clone, Serialize, Default, Debug, PartialEq)]
 pub struct DiskRates {
     pub commits: f64,
+    /// How long each of them took, in milliseconds.
+    pub commit_ms: Option<f64>,
     /// Written to the journal.
     pub journal_bytes: f64,
     /// Written to home places.
@@ -53,12 +55,19 @@ pub fn rates(before: &Sample, pool: &PoolSample, passed: Duration) -> Option<Rat
 fn disk_rates(then: &CacheReport, now: &CacheReport, each: impl Fn(u64, u64) -> f64) -> DiskRates {
     DiskRates {
         commits: each(then.commits, now.commits),
+        commit_ms: commit_ms(then, now),
         journal_bytes: each(then.committed_bytes, now.committed_bytes),
         home_bytes: each(then.home_bytes, now.home_bytes),
         loaded_bytes: each(then.loaded_bytes, now.loaded_bytes),
         read_bytes: each(then.read_bytes, now.read_bytes),
         missed_bytes: each(then.missed_bytes, now.missed_bytes),
     }
+}
+
+fn commit_ms(then: &CacheReport, now: &CacheReport) -> Option<f64> {
+    let commits = now.commits.saturating_sub(then.commits);
+    let seconds = (now.commit_seconds - then.commit_seconds).max(0.0);
+    (commits > 0).then(|| seconds / commits as f64 * 1e3)
 }
 
 fn facts_of<'s>(sample: &'s Sample, uuid: &str) -> Option<&'s Facts> {
@@ -84,6 +93,7 @@ mod tests {
     fn pool(records: u64, commits: Option<u64>, seconds: f64) -> PoolSample {
         let cache = |commits| CacheReport {
             commits,
+            commit_seconds: commits as f64 * 0.25,
             read_bytes: commits * 1000,
             missed_bytes: commits * 250,
             ..CacheReport::default()
@@ -126,6 +136,7 @@ mod tests {
         let disk = found.disk.expect("a disk");
         assert_eq!((disk.commits, disk.read_bytes), (2.0, 2000.0));
         assert_eq!(disk.memory_part(), Some(75.0));
+        assert_eq!(disk.commit_ms, Some(250.0));
         assert_eq!(
             processor_percent(&before, &now.programs[0], TWO_SECONDS),
             25.0

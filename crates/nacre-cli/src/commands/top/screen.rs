@@ -292,9 +292,11 @@ fn sentences(rates: Option<Rates>) -> Vec<Line<'static>> {
     let memory = disk
         .memory_part()
         .map(|part| format!(", {part:.1} % of it from memory"));
+    let each = disk.commit_ms.map(|ms| format!(" of {ms:.2} ms"));
     let first = format!(
-        "{changes}, {:.0} commits/s; programs read {}/s{}",
+        "{changes}, {:.0} commits/s{}; programs read {}/s{}",
         disk.commits,
+        each.unwrap_or_default(),
         bytes(disk.read_bytes),
         memory.unwrap_or_default()
     );
