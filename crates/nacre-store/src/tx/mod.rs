@@ -328,7 +328,10 @@ impl<'s> Tx<'s> {
 
     /// Units that are free once the commit is durable.
     pub(crate) fn free_after_commit(&mut self, run: Run) {
-        self.scratch.frees.push(run);
+        match self.scratch.frees.last_mut() {
+            Some(last) if last.end() == run.start => last.count += run.count,
+            _ => self.scratch.frees.push(run),
+        }
     }
 
     /// Takes one unit that an abort gives back.
