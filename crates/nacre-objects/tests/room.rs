@@ -145,6 +145,28 @@ fn a_clone_shares_pages_that_had_two_units() {
     assert_eq!(report.counts.leaked_units, 0);
 }
 
+#[test]
+fn a_pool_that_gets_full_does_not_count_what_nobody_needs() {
+    let pool = filled();
+    overwrite(&pool, &[1]);
+    let used = |pool: &Pool| 100 - 100 * pool.usage().free / pool.usage().total;
+    assert!(used(&pool) > 50, "{} %: no page has a second unit", used(&pool));
+    // As much again and a half, in all less than three quarters.
+    for o in 0..24 {
+        let mut t = Transaction::new();
+        t.write(C, &[100 + o], 0, vec![o; SIZE]);
+        pool.commit(&t).unwrap();
+        assert!(used(&pool) < 83, "{} % after {o}", used(&pool));
+    }
+    assert!(used(&pool) > 60);
+    for o in 0..OBJECTS {
+        let mut bytes = vec![0; SIZE];
+        pool.read(C, &[o], 0, &mut bytes).unwrap();
+        assert!(bytes == expected(o, &[1]), "object {o}");
+    }
+    assert_sound(&pool);
+}
+
 /// The pages of the medium that data was stored to.
 #[derive(Default)]
 struct Pages(Mutex<BTreeSet<u64>>);

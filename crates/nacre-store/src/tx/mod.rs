@@ -112,6 +112,8 @@ pub struct Tx<'s> {
     pub(crate) any_size: bool,
     /// Entries of trees are written where they will be, before the record.
     pub(crate) places_entries: bool,
+    /// Pages get second units.
+    pub(crate) takes_second: bool,
 }
 
 impl Store {
@@ -129,6 +131,7 @@ impl Store {
             committed: false,
             any_size: false,
             places_entries: false,
+            takes_second: false,
         })
     }
 }
