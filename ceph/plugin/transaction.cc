@@ -108,6 +108,10 @@ private:
         const std::string& kept = kept_strings.emplace_front(i->decode_string());
         return slice(kept);
     }
+    nacre_slice omap_key(nacre_slice name) {
+        return is_zeros(view(name)) ? slice(kept_strings.emplace_front(omap_key_of(view(name))))
+                                    : name;
+    }
     // Names and values, after their number.
     Fields entries() {
         bufferlist found;
@@ -219,7 +223,7 @@ void Translator::omap_operation() {
         case Transaction::OP_OMAP_RMKEYS:
             return remove_keys();
         case Transaction::OP_OMAP_RMKEYRANGE: {
-            nacre_slice first = string(), last = string();
+            nacre_slice first = omap_key(string()), last = omap_key(string());
             nacre_tx_remove_omap_range(tx, collection(), object(), first, last);
             return;
         }
@@ -249,7 +253,7 @@ void Translator::set_attributes() {
 void Translator::set_keys() {
     Fields fields = entries();
     for (uint32_t left = fields.number(); left > 0; left--) {
-        nacre_slice key = fields.string();
+        nacre_slice key = omap_key(fields.string());
         nacre_tx_set_omap(tx, collection(), object(), key, fields.string());
         changes->keys_set++;
     }
@@ -258,7 +262,7 @@ void Translator::set_keys() {
 void Translator::remove_keys() {
     Fields fields = only_names();
     for (uint32_t left = fields.number(); left > 0; left--) {
-        nacre_tx_remove_omap(tx, collection(), object(), fields.string());
+        nacre_tx_remove_omap(tx, collection(), object(), omap_key(fields.string()));
         changes->keys_removed++;
     }
 }

@@ -4,6 +4,7 @@ mod commands;
 
 use std::fs::write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use commands::{nacre, text};
 use nacre_objects::{OpenOptions, Pool, Transaction};
@@ -40,6 +41,41 @@ fn objects_are_put_listed_got_and_removed() {
     let missing = objects(folder, &["get", "p.pool", "accounts", "ben"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing).contains("there is no object \"ben\""));
+}
+
+#[test]
+fn an_object_that_changes_is_got_as_it_was_at_one_moment() {
+    let files = PoolFiles::with(&["p.pool"], 256 << 20, &own_format());
+    let path = files.folder().join("p.pool");
+    let pool = Pool::open(&path, OpenOptions::default()).unwrap();
+    let put = |mark: u8| {
+        let mut t = Transaction::new();
+        t.write(b"c", b"o", 0, vec![mark; 9 << 20]);
+        pool.commit(&t).unwrap();
+    };
+    let mut t = Transaction::new();
+    t.create_collection(b"c");
+    pool.commit(&t).unwrap();
+    put(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (1..=u8::MAX)
+                .cycle()
+                .take_while(|_| !over.load(Relaxed))
+                .for_each(put);
+        });
+        let got: Vec<_> = (0..10)
+            .map(|_| objects(files.folder(), &["get", "p.pool", "c", "o"]))
+            .collect();
+        over.store(true, Relaxed);
+        for output in got {
+            let bytes = output.stdout;
+            assert_eq!(bytes.len(), 9 << 20);
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        }
+    });
+    pool.close().unwrap();
 }
 
 #[test]
