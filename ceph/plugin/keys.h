@@ -11,7 +11,7 @@ namespace nacre_ceph {
 // Where in a key the bits of the hash begin, the first one being the lowest.
 constexpr size_t HASH_AT = 9;
 // What the library takes.
-constexpr size_t KEY_MAX = 64 << 10;
+constexpr size_t KEY_MAX = 64 << 10, ATTRIBUTE_NAME_MAX = 255;
 
 // The key of a name other than ghobject_t::get_max(), which has none. That of the end of a shard
 // is for comparing only.

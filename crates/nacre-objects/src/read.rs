@@ -240,7 +240,7 @@ impl Pool {
 
     /// The collection of a name.
     pub(crate) fn collection_link(&self, name: &[u8]) -> Result<Link> {
-        self.again(|| {
+        self.repeated(|| {
             let link = self.find_collection(name)?;
             self.still(link).map(|()| link)
         })
@@ -251,8 +251,15 @@ impl Pool {
         self.still(link).is_ok()
     }
 
+    /// As [`Pool::repeated`], for who reads. Who is disturbed often takes a lock, which a forked
+    /// child would hold in its parent's name.
+    fn again<T>(&self, look: impl FnMut() -> Found<T>) -> Result<T> {
+        self.refuse_to_forked()?;
+        self.repeated(look)
+    }
+
     /// Repeats a look-up while what it finds is removed meanwhile.
-    fn again<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
+    fn repeated<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
         let mut gone = ObjectId::ROOT;
         for _ in 0..TRIES {
             match look() {

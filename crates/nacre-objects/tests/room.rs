@@ -150,7 +150,11 @@ fn a_pool_that_gets_full_does_not_count_what_nobody_needs() {
     let pool = filled();
     overwrite(&pool, &[1]);
     let used = |pool: &Pool| 100 - 100 * pool.usage().free / pool.usage().total;
-    assert!(used(&pool) > 50, "{} %: no page has a second unit", used(&pool));
+    assert!(
+        used(&pool) > 50,
+        "{} %: no page has a second unit",
+        used(&pool)
+    );
     // As much again and a half, in all less than three quarters.
     for o in 0..24 {
         let mut t = Transaction::new();
