@@ -49,6 +49,15 @@ ceph_run rbd snap create --no-progress image@before
 ceph_run rbd clone --rbd-default-clone-format 2 image@before copy
 before=$(sum_of_image image@before)
 
+say "names and keys that clients may give, and no other store minds"
+ceph_run rados -p rbd create names
+long=$(printf 'n%.0s' {1..300})
+ceph_run timeout 60 rados -p rbd rmxattr names "$long" || die "a long name of an attribute"
+ceph_run timeout 60 rados -p rbd rmomapkey names "$long$(printf 'n%.0s' {1..70000})" || die "a long key"
+ceph_run timeout 60 rados -p rbd setomapval names "" "of none" || die "a key without bytes"
+ceph_run timeout 60 rados -p rbd getomapval names "" "$WORK/value" >/dev/null
+[[ $(<"$WORK/value") == "of none" ]] || die "the value of a key without bytes differs"
+
 say "osd.0 is killed $kills times while the image is written"
 for ((round = 1; round <= kills; round++)); do
     fio_rbd --name=load --rw=randwrite --bs=4k --iodepth=16 --offset=64M --size=64M \

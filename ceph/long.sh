@@ -77,7 +77,7 @@ long_bench() {
 long_rbd() {
     local before after
     say "snapshot, clone, export, import of an image"
-    ceph_run rbd create image --size "$image_mib"
+    make_image
     fio_rbd --name=fill --rw=write --bs=1M --iodepth=4 >/dev/null
     ceph_run rbd snap create --no-progress image@one
     before=$(sum_of_image image@one)
@@ -102,6 +102,11 @@ long_rbd() {
     echo "all alike"
 }
 
+# Unless another part has made it.
+make_image() {
+    quiet ceph_run rbd info image || ceph_run rbd create image --size "$image_mib"
+}
+
 # same WHAT IMAGE SUM
 same() {
     [[ $(sum_of_image "$2") == "$3" ]] || die "$1 differs"
@@ -111,7 +116,7 @@ same() {
 long_kills() {
     local round load
     say "an OSD is killed $kills times under load"
-    ceph_run rbd info image >/dev/null 2>&1 || ceph_run rbd create image --size "$image_mib"
+    make_image
     for ((round = 1; round <= kills; round++)); do
         fio_rbd --name=load --rw=randwrite --bs=4k --iodepth=16 --size=64M --number_ios=2000 \
             --randseed="$round" --verify=crc32c --do_verify=1 --verify_fatal=1 \

@@ -16,11 +16,11 @@ public:
     }
 
     int seek_to_first() override { return seek(""); }
-    int lower_bound(const std::string& to) override { return seek(to); }
-    int upper_bound(const std::string& after) override { return seek(after + '\0'); }
+    int lower_bound(const std::string& to) override { return seek(omap_key_of(to)); }
+    int upper_bound(const std::string& after) override { return seek(omap_key_of(after) + '\0'); }
     bool valid() override { return at < list.size(); }
     int status() override { return 0; }
-    std::string key() override { return std::string(list.key(at)); }
+    std::string key() override { return std::string(omap_name_of(list.key(at))); }
 
     ceph::buffer::list value() override {
         ceph::buffer::list bytes;
@@ -39,12 +39,12 @@ public:
 private:
     int seek(const std::string& from) { return fill(from, FIRST); }
 
-    // An omap that is gone is empty. No key is longer than what the library takes.
+    // An omap that is gone is empty. Behind the longest key is one byte more than the longest has.
     int fill(const std::string& from, size_t keys) {
         chunk = keys;
         at = 0;
         int result = nacre_list_omap(store->opened(), slice(collection->name), slice(object),
-                                     slice(std::string_view(from).substr(0, KEY_MAX)), chunk,
+                                     slice(std::string_view(from).substr(0, KEY_MAX + 1)), chunk,
                                      list.place());
         return result == -ENOENT ? 0 : store->answer(result);
     }

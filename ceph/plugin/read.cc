@@ -151,7 +151,8 @@ int Store::list_omap(CollectionHandle& handle, const ghobject_t& object,
     List list;
     int result = answer(nacre_list_omap(pool, within(handle), slice(key_of(object)), slice(""),
                                         SIZE_MAX, list.place()));
-    for (size_t at = 0; result == 0 && at < list.size(); at++) visit(list.key(at), list.value(at));
+    for (size_t at = 0; result == 0 && at < list.size(); at++)
+        visit(omap_name_of(list.key(at)), list.value(at));
     return result;
 }
 
@@ -193,11 +194,12 @@ int Store::omap_get_values(CollectionHandle& handle, const ghobject_t& object,
     const std::string key = key_of(object);
     if (int result = answer(nacre_object_exists(pool, within(handle), slice(key)))) return result;
     for (const std::string& wanted : keys) {
-        if (wanted.empty() || wanted.size() > KEY_MAX) continue;
+        const std::string stored = omap_key_of(wanted);
+        if (stored.size() > KEY_MAX) continue;
         bufferptr value;
         int result = answer(value_of(
             [&](void* to, size_t capacity, size_t* len) {
-                return nacre_get_omap(pool, within(handle), slice(key), slice(wanted), to, capacity,
+                return nacre_get_omap(pool, within(handle), slice(key), slice(stored), to, capacity,
                                       len);
             },
             &value));

@@ -108,7 +108,8 @@ public:
     bool can_sort_nibblewise() override { return true; }
     uint64_t get_min_alloc_size() const override { return 4096; }
     uint64_t estimate_objects_overhead(uint64_t objects) override { return objects * 512; }
-    unsigned get_max_attr_name_length() override { return 255; }
+    // Ceph puts a `_` before the name that a client gave.
+    unsigned get_max_attr_name_length() override { return 254; }
     int validate_hobject_key(const hobject_t& object) const override;
     void set_fsid(uuid_d id) override { fsid = id; }
     uuid_d get_fsid() override { return fsid; }

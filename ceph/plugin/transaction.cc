@@ -71,6 +71,7 @@ private:
     void omap_operation();
     void write();
     void set_attributes();
+    void remove_attribute();
     void set_keys();
     void remove_keys();
     void rename();
@@ -107,6 +108,10 @@ private:
     nacre_slice string() {
         const std::string& kept = kept_strings.emplace_front(i->decode_string());
         return slice(kept);
+    }
+    nacre_slice omap_key(nacre_slice name) {
+        return is_zeros(view(name)) ? slice(kept_strings.emplace_front(omap_key_of(view(name))))
+                                    : name;
     }
     // Names and values, after their number.
     Fields entries() {
@@ -199,8 +204,7 @@ void Translator::attribute_operation() {
         case Transaction::OP_SETATTRS:
             return set_attributes();
         case Transaction::OP_RMATTR:
-            nacre_tx_remove_attribute(tx, collection(), object(), string());
-            return;
+            return remove_attribute();
         case Transaction::OP_RMATTRS:
             nacre_tx_remove_attributes(tx, collection(), object());
             return if_exists();
@@ -219,7 +223,7 @@ void Translator::omap_operation() {
         case Transaction::OP_OMAP_RMKEYS:
             return remove_keys();
         case Transaction::OP_OMAP_RMKEYRANGE: {
-            nacre_slice first = string(), last = string();
+            nacre_slice first = omap_key(string()), last = omap_key(string());
             nacre_tx_remove_omap_range(tx, collection(), object(), first, last);
             return;
         }
@@ -246,10 +250,16 @@ void Translator::set_attributes() {
     }
 }
 
+// Ceph takes names of any length from clients, also those that no attribute and no key has.
+void Translator::remove_attribute() {
+    nacre_slice name = string();
+    if (name.len <= ATTRIBUTE_NAME_MAX) nacre_tx_remove_attribute(tx, collection(), object(), name);
+}
+
 void Translator::set_keys() {
     Fields fields = entries();
     for (uint32_t left = fields.number(); left > 0; left--) {
-        nacre_slice key = fields.string();
+        nacre_slice key = omap_key(fields.string());
         nacre_tx_set_omap(tx, collection(), object(), key, fields.string());
         changes->keys_set++;
     }
@@ -258,7 +268,8 @@ void Translator::set_keys() {
 void Translator::remove_keys() {
     Fields fields = only_names();
     for (uint32_t left = fields.number(); left > 0; left--) {
-        nacre_tx_remove_omap(tx, collection(), object(), fields.string());
+        nacre_slice key = omap_key(fields.string());
+        if (key.len <= KEY_MAX) nacre_tx_remove_omap(tx, collection(), object(), key);
         changes->keys_removed++;
     }
 }

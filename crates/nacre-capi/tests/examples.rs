@@ -29,8 +29,13 @@ fn example(name: &str) -> String {
     program(&format!("examples/{name}.c"))
 }
 
-/// Compiles a program against an installed library and runs it on a pool that does not exist yet.
+/// As [`compiled`], of a file of this crate.
 fn program(source: &str) -> String {
+    compiled(&Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+}
+
+/// Compiles a program against an installed library and runs it on a pool that does not exist yet.
+fn compiled(source: &Path) -> String {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let prefix = folder.path();
@@ -50,7 +55,7 @@ fn program(source: &str) -> String {
             "-O1",
             "-pthread",
         ])
-        .arg(crate_dir.join(source))
+        .arg(source)
         .arg("-o")
         .arg(&program)
         .arg(format!("-I{}", prefix.join("include").display()))
@@ -62,6 +67,28 @@ fn program(source: &str) -> String {
         .env("LD_LIBRARY_PATH", prefix.join("lib"))
         .env("NACRE_SESSION_DIR", prefix)
         .arg(prefix.join("my.pool")))
+}
+
+/// What docs/objects.md prints is a program but for its frame. It has a pool of its own.
+#[test]
+fn the_ten_lines_of_the_manual_are_compiled_as_printed() {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/objects.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let (_, printed) = manual.split_once("```c\n").unwrap();
+    let (printed, _) = printed.split_once("```").unwrap();
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let pool = folder.path().join("my.pool");
+    assert!(printed.contains("/dev/shm/my.pool"));
+    let printed = printed.replace("/dev/shm/my.pool", pool.to_str().unwrap());
+    let source = folder.path().join("printed.c");
+    let frame = format!(
+        "#include <nacre.h>\n#include <stdio.h>\nint main(void) {{\n{printed}return 0;\n}}\n"
+    );
+    std::fs::write(&source, frame).unwrap();
+    compiled(&source);
+    let pool = nacre_objects::Pool::open(pool, nacre_objects::OpenOptions::default()).unwrap();
+    assert!(pool.exists(b"accounts", b"ben").unwrap());
+    pool.close().unwrap();
 }
 
 const VERSIONS: [&str; 2] = ["NACRE_1", "NACRE_2"];

@@ -4,6 +4,7 @@ mod commands;
 
 use std::fs::write;
 use std::path::Path;
+use std::process::{Child, Command};
 
 use commands::{nacre, text};
 use nacre_objects::{OpenOptions, Pool, Transaction};
@@ -40,6 +41,57 @@ fn objects_are_put_listed_got_and_removed() {
     let missing = objects(folder, &["get", "p.pool", "accounts", "ben"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing).contains("there is no object \"ben\""));
+}
+
+/// Set for a process that changes the object until it is killed.
+const WRITER: &str = "NACRE_TEST_WRITER";
+/// Longer than what was read at once.
+const LEN: usize = 5 << 20;
+
+/// Ends with the test, however that ends.
+struct Writer(Child);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn change_for_ever(path: &str) -> ! {
+    let pool = Pool::open(path, OpenOptions::default()).unwrap();
+    for mark in (1..=u8::MAX).cycle() {
+        let mut t = Transaction::new();
+        t.write(b"c", b"o", 0, vec![mark; LEN]);
+        pool.commit(&t).unwrap();
+    }
+    unreachable!()
+}
+
+#[test]
+fn an_object_that_changes_is_got_as_it_was_at_one_moment() {
+    if let Ok(path) = std::env::var(WRITER) {
+        change_for_ever(&path);
+    }
+    let files = PoolFiles::with(&["p.pool"], 256 << 20, &own_format());
+    let folder = files.folder();
+    write(folder.join("file"), vec![0; LEN]).unwrap();
+    answer(folder, &["put", "p.pool", "c", "o", "file"]);
+    let name = "an_object_that_changes_is_got_as_it_was_at_one_moment";
+    let writer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name])
+        .env(WRITER, folder.join("p.pool"))
+        .env("NACRE_SESSION_DIR", folder)
+        .spawn();
+    let _writer = Writer(writer.unwrap());
+    let mut changed = 0;
+    while changed < 5 {
+        let output = objects(folder, &["get", "p.pool", "c", "o"]);
+        let bytes = &output.stdout;
+        assert_eq!(bytes.len(), LEN, "{}", text(&output));
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        changed += u32::from(bytes[0] > 0);
+    }
 }
 
 #[test]

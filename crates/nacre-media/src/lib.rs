@@ -49,6 +49,7 @@ mod media;
 mod mirror;
 mod observer;
 mod own_writes;
+mod populated;
 mod scrub_turn;
 mod shared_file;
 mod shared_mutex;

@@ -20,11 +20,9 @@ use crate::kind::{Access, DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
 use crate::mirror::Mirror;
 use crate::observer::{Observer, Watcher};
+use crate::populated::Populated;
 use crate::traffic::{Direction, SharedTraffic};
 use crate::user::UserBytesMut;
-
-/// How many windows a mapping remembers as populated.
-const POPULATED: usize = 1024;
 
 /// A mapped window of one device, the only way to its bytes.
 ///
@@ -54,9 +52,8 @@ pub struct Media {
     pub(crate) cutter: OnceLock<Cutter>,
     /// Whether there is a watcher or a cutter.
     is_attended: AtomicBool,
-    /// Which windows were populated last, each in the place that its number gives it, plus 1. Empty
-    /// where that is of no use.
-    populated: Box<[AtomicU32]>,
+    /// Empty where that is of no use.
+    populated: Populated,
     kind: DeviceKind,
     device: Option<Arc<Device>>,
     /// What is mapped instead of the device.
@@ -230,10 +227,9 @@ impl Media {
         place: AddressRange,
     ) -> Self {
         let base = std::ptr::with_exposed_provenance_mut(place.start());
-        let populated = if map::has_small_pages(kind) {
-            POPULATED
-        } else {
-            0
+        let populated = match map::has_small_pages(kind) {
+            true => Populated::of(window.len.div_ceil(map::WINDOW)),
+            false => Populated::default(),
         };
         Self {
             base,
@@ -251,7 +247,7 @@ impl Media {
             watcher: OnceLock::new(),
             cutter: OnceLock::new(),
             is_attended: AtomicBool::new(false),
-            populated: (0..populated).map(|_| AtomicU32::new(0)).collect(),
+            populated,
             kind,
             device,
             image: OnceLock::new(),
@@ -382,12 +378,7 @@ impl Media {
     #[inline]
     pub fn expect_stores(&self, at: DeviceOffset) {
         let window = (at.get() - self.start) / map::WINDOW;
-        let mark = window as u32 + 1;
-        let place = window as usize % POPULATED;
-        if let Some(populated) = self.populated.get(place)
-            && populated.load(Ordering::Relaxed) != mark
-        {
-            populated.store(mark, Ordering::Relaxed);
+        if self.populated.is_first(window) {
             self.populate(window);
         }
     }

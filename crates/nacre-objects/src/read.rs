@@ -48,7 +48,7 @@ impl Pool {
     pub fn collections(&self, from: &[u8], limit: usize) -> Result<Vec<Vec<u8>>> {
         match self.registry()? {
             None => Ok(Vec::new()),
-            Some(registry) => self.again(|| self.keys(registry, from, limit)),
+            Some(registry) => self.keys(|| Ok(registry), from, limit),
         }
     }
 
@@ -63,7 +63,7 @@ impl Pool {
 
     /// Names of objects of a collection from `from` on, in order, at most `limit`.
     pub fn objects(&self, collection: &[u8], from: &[u8], limit: usize) -> Result<Vec<Vec<u8>>> {
-        self.again(|| self.keys(self.find_collection(collection)?, from, limit))
+        self.keys(|| self.find_collection(collection), from, limit)
     }
 
     /// Whether an object exists, in a collection that does.
@@ -240,7 +240,7 @@ impl Pool {
 
     /// The collection of a name.
     pub(crate) fn collection_link(&self, name: &[u8]) -> Result<Link> {
-        self.again(|| {
+        self.repeated(|| {
             let link = self.find_collection(name)?;
             self.still(link).map(|()| link)
         })
@@ -251,8 +251,15 @@ impl Pool {
         self.still(link).is_ok()
     }
 
+    /// As [`Pool::repeated`], for who reads. Who is disturbed often takes a lock, which a forked
+    /// child would hold in its parent's name.
+    fn again<T>(&self, look: impl FnMut() -> Found<T>) -> Result<T> {
+        self.refuse_to_forked()?;
+        self.repeated(look)
+    }
+
     /// Repeats a look-up while what it finds is removed meanwhile.
-    fn again<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
+    fn repeated<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
         let mut gone = ObjectId::ROOT;
         for _ in 0..TRIES {
             match look() {
@@ -365,19 +372,46 @@ impl Pool {
         read.map(|(head, len)| (len, head.size))
     }
 
-    fn keys(&self, within: Link, from: &[u8], limit: usize) -> Found<Vec<Vec<u8>>> {
+    /// Keys from `from` on. What is removed meanwhile, as layers of long keys are, ends a try, not
+    /// the list: it goes on behind the last key.
+    fn keys(
+        &self,
+        within: impl Fn() -> Found<Link>,
+        from: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
-        if limit == 0 {
-            return self.still(within).map(|()| keys);
+        while !self.again(|| self.more_keys(within()?, from, limit, &mut keys))? {}
+        Ok(keys)
+    }
+
+    /// Adds keys; whether these are all. Fails if it finds none since something was removed.
+    fn more_keys(
+        &self,
+        within: Link,
+        from: &[u8],
+        limit: usize,
+        keys: &mut Vec<Vec<u8>>,
+    ) -> Found<bool> {
+        let known = keys.len();
+        if known >= limit {
+            return self.still(within).map(|()| true);
         }
-        let _end = self.scan(within, from, &mut Vec::new(), &mut |key, _| {
+        let from = match keys.last() {
+            Some(last) => [last, &[0][..]].concat(),
+            None => from.to_vec(),
+        };
+        let scanned = self.scan(within, &from, &mut Vec::new(), &mut |key, _| {
             keys.push(key.to_vec());
             Ok(match keys.len() < limit {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             })
-        })?;
-        Ok(keys)
+        });
+        match scanned {
+            Err(Stop::Stale(_)) if keys.len() > known => Ok(false),
+            scanned => scanned.map(|_| true),
+        }
     }
 
     /// Visits all keys from `from` on in order; `before` is what layers above hold of them.

@@ -340,31 +340,23 @@ impl Operation<'_> {
             .into_iter()
             .flatten()
             .try_for_each(check_key)?;
+        if let Some(target) = self.object() {
+            check_key(&target.object)?;
+        }
         match self.itself() {
             Operation::SetAttribute(_, name, value) => {
                 check_attribute(name)?;
                 check_value(value)
             }
             Operation::RemoveAttribute(_, name) => check_attribute(name),
-            Operation::SetOmap(target, key, value) => {
-                check_key(&target.object)?;
+            Operation::SetOmap(_, key, value) => {
                 check_key(key)?;
                 check_value(value)
             }
             Operation::RemoveOmap(_, key) => check_key(key),
             Operation::SetOmapHeader(_, header) => check_value(header),
-            Operation::Clone(from, to) | Operation::CloneRange(from, to, ..) => {
-                check_key(&from.object)?;
-                check_key(to)
-            }
-            Operation::Rename(from, to) => {
-                check_key(&from.object)?;
-                check_key(&to.object)
-            }
-            Operation::Create(target)
-            | Operation::Touch(target)
-            | Operation::Write(target, ..)
-            | Operation::Zero(target, ..) => check_key(&target.object),
+            Operation::Clone(_, to) | Operation::CloneRange(_, to, ..) => check_key(to),
+            Operation::Rename(_, to) => check_key(&to.object),
             Operation::Split(_, _, which) if which.bits > 64 => {
                 Err("a split looks at 64 bits at most")
             }

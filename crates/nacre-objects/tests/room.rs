@@ -1,8 +1,13 @@
-//! Second units of pages take no room that anything else needs.
+//! Second units of pages take no room that anything else needs, and overwrites none that is new.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use nacre_objects::{Error, Pool, Transaction};
 use nacre_store::{StoreError, check::check};
 use nacre_testkit::pool::memory_pool;
+use nacre_types::{DeviceOffset, StoreKind};
+use nacre_volume::Observer;
 
 const C: &[u8] = b"c";
 const BYTES: u64 = 64 << 20;
@@ -138,4 +143,66 @@ fn a_clone_shares_pages_that_had_two_units() {
     let report = check(pool.store(), &mut |_| {});
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert_eq!(report.counts.leaked_units, 0);
+}
+
+#[test]
+fn a_pool_that_gets_full_does_not_count_what_nobody_needs() {
+    let pool = filled();
+    overwrite(&pool, &[1]);
+    let used = |pool: &Pool| 100 - 100 * pool.usage().free / pool.usage().total;
+    assert!(
+        used(&pool) > 50,
+        "{} %: no page has a second unit",
+        used(&pool)
+    );
+    // As much again and a half, in all less than three quarters.
+    for o in 0..24 {
+        let mut t = Transaction::new();
+        t.write(C, &[100 + o], 0, vec![o; SIZE]);
+        pool.commit(&t).unwrap();
+        assert!(used(&pool) < 83, "{} % after {o}", used(&pool));
+    }
+    assert!(used(&pool) > 60);
+    for o in 0..OBJECTS {
+        let mut bytes = vec![0; SIZE];
+        pool.read(C, &[o], 0, &mut bytes).unwrap();
+        assert!(bytes == expected(o, &[1]), "object {o}");
+    }
+    assert_sound(&pool);
+}
+
+/// The pages of the medium that data was stored to.
+#[derive(Default)]
+struct Pages(Mutex<BTreeSet<u64>>);
+
+impl Observer for Pages {
+    fn store(&self, _: u16, at: DeviceOffset, bytes: &[u8], kind: StoreKind, _: bool) {
+        if kind == StoreKind::Data {
+            let (first, end) = (at.get(), at.get() + bytes.len() as u64);
+            let pages = first / PAGE as u64..end.div_ceil(PAGE as u64);
+            self.0.lock().unwrap().extend(pages);
+        }
+    }
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {}
+}
+
+#[test]
+fn what_was_overwritten_is_the_next_to_be_taken() {
+    const WRITE: usize = 16 * PAGE;
+    let pool = filled();
+    let pages = Arc::new(Pages::default());
+    let observer: Arc<dyn Observer> = pages.clone();
+    pool.store().volume().set_observer(&observer);
+    for round in 0..200 {
+        let at = round * 7 % (SIZE / WRITE) * WRITE;
+        let mut t = Transaction::new();
+        t.write(C, &[0], at as u64, vec![round as u8; WRITE]);
+        pool.commit(&t).unwrap();
+    }
+    // Pages that were never used would each cost a fault of the kernel.
+    let used = pages.0.lock().unwrap().len();
+    assert!((WRITE / PAGE..=2 * SIZE / PAGE).contains(&used), "{used}");
 }

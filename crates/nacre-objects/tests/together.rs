@@ -227,3 +227,52 @@ fn what_is_stored_is_counted_as_that_of_programs_is() {
     assert!(data() - before >= 8192, "{} bytes", data() - before);
     pool.close().unwrap();
 }
+
+/// Each of these names has a layer of its own, which comes and goes with it.
+fn long_name(number: u32) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &[b'n'; 1100]].concat()
+}
+
+#[test]
+fn long_names_are_listed_while_others_come_and_go() {
+    const NAMES: u32 = 400;
+    let files = PoolFiles::new(SIZE);
+    let pool = Pool::open(files.path(), OpenOptions::default()).unwrap();
+    prepare(&pool);
+    let change = |number: u32, is_there: bool| {
+        let mut t = Transaction::new();
+        match is_there {
+            true => t.touch(b"c", &long_name(number)),
+            false => t.remove(b"c", &long_name(number)).if_exists(),
+        };
+        pool.commit(&t).unwrap();
+    };
+    (0..NAMES).for_each(|number| change(number, true));
+    let over = AtomicBool::new(false);
+    let over = &over;
+    std::thread::scope(|scope| {
+        for first in [1, 3] {
+            scope.spawn(move || {
+                let numbers = (first..NAMES).step_by(4).cycle();
+                for number in numbers.take_while(|_| !over.load(Ordering::Relaxed)) {
+                    change(number, false);
+                    change(number, true);
+                }
+            });
+        }
+        let listed: Vec<_> = (0..200)
+            .map(|_| pool.objects(b"c", b"", usize::MAX))
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        for names in listed {
+            let names = names.unwrap();
+            assert!(names.is_sorted_by(|a, b| a < b));
+            let stay = (0..NAMES).step_by(2).map(long_name);
+            assert!(stay.clone().all(|name| names.binary_search(&name).is_ok()));
+        }
+    });
+    let some = pool.objects(b"c", &long_name(7), 3).unwrap();
+    assert_eq!(some, [7, 8, 9].map(long_name));
+    assert_eq!(pool.objects(b"c", b"", 0).unwrap(), Vec::<Vec<u8>>::new());
+    pool.close().unwrap();
+}

@@ -1,4 +1,5 @@
-//! Pages of objects whose parts lie in two units get one unit again, when room runs short (D67).
+//! Pages of objects whose parts lie in two units get one unit again, when room runs short (D67,
+//! D105).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,33 +8,62 @@ use nacre_types::{ObjectId, VolumeOffset};
 use crate::data::gather::PAGES;
 use crate::error::Result;
 use crate::layout::{ONODE_PARTS_AT, PARTS_HAVE_PLACES};
+use crate::moving::BATCH_UNITS;
 use crate::recovery::scan::for_each_object_of;
 use crate::store::Store;
 
+/// While less than this share of the pool is free, second units are given back. Those who warn of
+/// full pools do so later, as a rule when less than 15 % are free.
+const KEPT_SHARE: u64 = 5;
+/// No page has a second unit.
+const ALL_GATHERED: u64 = u64::MAX;
+
 impl Store {
+    /// Gives back a few second units if the pool gets full: who looks how full it is shall not find
+    /// what nobody needs. The caller holds no lock and has no transaction.
+    #[inline]
+    pub fn gather_some(&self) -> Result<u64> {
+        let kept = self.volume.front_units() / KEPT_SHARE;
+        match kept.saturating_sub(self.allocator().free_units()) {
+            0 => Ok(0),
+            missing => self.gather_parts(missing.min(BATCH_UNITS)),
+        }
+    }
+
+    /// Some pages have got second units, or may have.
+    #[cold]
+    pub(crate) fn note_second_units(&self) {
+        let second_units = &self.session.shared().second_units;
+        second_units.fetch_add(1, Relaxed);
+    }
+
     /// Gathers pages until so many units came free, or as far as nobody uses the objects; answers
     /// how many did. The caller holds no lock and has no transaction.
     pub(crate) fn gather_parts(&self, wanted: u64) -> Result<u64> {
-        let all_gathered = &self.session.shared().all_gathered;
+        let second_units = &self.session.shared().second_units;
+        let seen = second_units.load(Relaxed);
         let has_none = self.superblock.version < PARTS_HAVE_PLACES || !self.writable;
-        if has_none || all_gathered.load(Relaxed) != 0 {
+        if has_none || seen == ALL_GATHERED {
             return Ok(0);
         }
-        // Who takes a second unit from now on says so again.
-        all_gathered.store(1, Relaxed);
-        let gathering = self.gather_blocks(wanted);
-        if !matches!(gathering, Ok((_, true))) {
-            all_gathered.store(0, Relaxed);
+        let (freed, all) = self.gather_blocks(wanted)?;
+        if all {
+            // Unless a page has got one meanwhile.
+            let _ = second_units.compare_exchange(seen, ALL_GATHERED, Relaxed, Relaxed);
         }
-        Ok(gathering?.0)
+        Ok(freed)
     }
 
-    /// How many units came free, and whether no page has a second unit any more.
+    /// How many units came free, and whether no page has a second unit any more. Goes on where the
+    /// last one ended.
     fn gather_blocks(&self, wanted: u64) -> Result<(u64, bool)> {
         let (mut freed, mut all) = (0, true);
-        for block in 0..self.block_count() {
+        let blocks = self.block_count();
+        let from = self.gather_from.load(Relaxed).min(blocks);
+        for block in (from..blocks).chain(0..from) {
             for (id, onode) in self.objects_with_parts(block) {
                 if freed >= wanted {
+                    self.gather_from.store(block, Relaxed);
                     return Ok((freed, false));
                 }
                 let gathered = self.gather_some_of(id, onode)?;

@@ -218,6 +218,8 @@ impl Store {
         }
         debug_assert!(self.session.liveness(dead) != Liveness::Alive);
         self.session.set_tainted();
+        // It may have died before it said so.
+        self.note_second_units();
         self.volume.end_windows_of(u64::from(dead.slot));
         let _turn = self.recovery_round();
         let me = self.slot();

@@ -84,6 +84,8 @@ pub struct Store {
     pub(crate) thread_caches: Box<ThreadCaches>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
+    /// The block of onodes where the next page to be gathered is looked for.
+    pub(crate) gather_from: AtomicU64,
     slot: AtomicU64,
     mode: AtomicU32,
     pub(crate) clock: Clock,
@@ -131,6 +133,7 @@ impl Store {
             former: None,
             thread_caches: Box::default(),
             levelling: AtomicU32::new(LEVELLING),
+            gather_from: AtomicU64::new(0),
             slot: AtomicU64::new(pack(slot)),
             mode: AtomicU32::new(0),
             clock: Clock::Real,

@@ -63,7 +63,7 @@ pub enum VolumeError {
         least: u64,
     },
     /// The device belongs to a pool already.
-    #[error("{}: belongs to a pool already; delete that pool, or give --force to overwrite it", .0.display())]
+    #[error("{}: belongs to a pool already; delete that pool, or force it to be overwritten", .0.display())]
     AlreadyPool(PathBuf),
     /// The device holds something else.
     #[error("{}: holds data that is no pool; choose another file, or force it to be overwritten", .0.display())]

@@ -1,4 +1,4 @@
-/* A child may not change a pool by its parent's handle, and does no harm when it closes that. */
+/* A child may not use a pool by its parent's handle, and does no harm when it closes that. */
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +12,10 @@ static int touch(nacre_pool *pool, const char *object) {
 }
 
 static int child(nacre_pool *pool, const char *path) {
+    nacre_list *list;
+    IS(nacre_collection_exists(pool, S("c")) == -EINVAL);
+    IS(nacre_list_objects(pool, S("c"), S(""), 9, &list) == -EINVAL);
+    IS(strstr(nacre_error_message(), "open it again") != NULL);
     IS(touch(pool, "never") == -EINVAL);
     IS(strstr(nacre_error_message(), "open it again") != NULL);
     IS(nacre_pool_close(pool) == 0);

@@ -62,6 +62,16 @@ static void transactions(nacre_pool *pool) {
     IS(nacre_tx_write_lent(t, S("c"), S("first"), 0, NOWHERE) == -EINVAL);
     IS(nacre_commit(pool, t) == -EINVAL && says("operation 0 "));
     IS(nacre_object_exists(pool, S("c"), S("first")) == -ENOENT);
+    /* No object has such a name, so that it cannot exist either. */
+    for (int operation = 0; operation < 4; operation++) {
+        t = nacre_tx_begin();
+        if (operation == 0) nacre_tx_remove(t, S("c"), S(""));
+        if (operation == 1) nacre_tx_truncate(t, S("c"), S(""), 9);
+        if (operation == 2) nacre_tx_set_attribute(t, S("c"), S(""), S("name"), S("value"));
+        if (operation == 3) nacre_tx_remove_omap(t, S("c"), S(""), S("key"));
+        nacre_tx_if_exists(t);
+        IS(nacre_commit(pool, t) == -EINVAL && says("operation 0 ") && says("one byte"));
+    }
     t = nacre_tx_begin();
     IS(nacre_tx_touch(t, S("c"), S("first")) == 0);
     for (int times = 0; times < 1000000; times++) nacre_tx_if_exists(t);

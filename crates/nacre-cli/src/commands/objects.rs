@@ -24,12 +24,15 @@ Examples:
   nacre objects bench                            transactions like those of a Ceph OSD
 
 Names and keys are printed as text; bytes that are none, and backslashes, as \\x7f, \\\\ and so on.
-They are taken in the same form. docs/objects.md says what objects are.";
+They are taken in the same form. `get` prints up to 1 GiB as it was at one moment, more in pieces.
+docs/objects.md says what objects are.";
 
 /// Names that are asked for at once.
 const CHUNK: usize = 1000;
 /// Bytes that are read or written at once.
 const PIECE: usize = 4 << 20;
+/// Objects up to this size are printed as they were at one moment.
+const AT_ONCE: u64 = 1 << 30;
 
 /// Look at the objects of a pool and change them from outside
 #[derive(Debug, Args)]
@@ -188,19 +191,37 @@ fn stat(object: &Object) -> Result<()> {
 }
 
 fn get(object: &Object) -> Result<()> {
-    let mut piece = vec![0; PIECE];
-    let mut at = 0;
+    let mut bytes = Vec::new();
     loop {
-        let read = object
-            .pool
-            .read(&object.collection, &object.name, at, &mut piece);
-        let len = read.map_err(failure(&object.path))?;
+        let (len, size) = read(object, 0, &mut bytes)?;
+        if len as u64 == size {
+            return output::write(&bytes[..len]);
+        }
+        if size > AT_ONCE {
+            return get_in_pieces(object);
+        }
+        bytes.resize(size as usize, 0);
+    }
+}
+
+fn get_in_pieces(object: &Object) -> Result<()> {
+    let (mut piece, mut at) = (vec![0; PIECE], 0);
+    loop {
+        let (len, _) = read(object, at, &mut piece)?;
         if len == 0 {
             return Ok(());
         }
         output::write(&piece[..len])?;
         at += len as u64;
     }
+}
+
+/// How many bytes were read, and how many the object had then.
+fn read(object: &Object, at: u64, to: &mut [u8]) -> Result<(usize, u64)> {
+    let read = object
+        .pool
+        .read_with_size(&object.collection, &object.name, at, to);
+    read.map_err(failure(&object.path))
 }
 
 /// All of it in one transaction: nobody sees half of a file.

@@ -50,7 +50,10 @@ impl Pool {
         while done.as_ref().is_err_and(is_full) && self.store.make_room()? {
             done = self.run(transaction);
         }
-        done.map_err(|error| self.blamed(error))
+        done.map_err(|error| self.blamed(error))?;
+        // The transaction is done, whatever becomes of this; who comes next hears of a failure.
+        let _ = self.store.gather_some();
+        Ok(())
     }
 
     fn run(&self, transaction: &Transaction<'_>) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 21;
+pub(crate) const VERSION: u32 = 22;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -103,8 +103,8 @@ pub struct Shared {
     pub leaving_from: Counter,
     /// The unit behind its last one; 0: none leaves.
     pub leaving_to: Counter,
-    /// 1: no page of an object has a second unit.
-    pub all_gathered: AtomicU64,
+    /// Changes whenever pages of objects got second units; all ones: no page has one.
+    pub second_units: AtomicU64,
 }
 
 /// The header region; the file's identity is written before the file gets its name and never

@@ -437,8 +437,9 @@ impl<'a> Allocator<'a> {
     fn search_words(&self, first: u64, steps: usize, want: u64) -> Option<Run> {
         let words = self.bits.len();
         let wanted = want.min(WORD) as u32;
-        for step in 0..steps.min(words) {
-            let index = (first as usize + step) % words;
+        let first = first as usize % words;
+        // Not modulo each time: a full pool has many words without room.
+        for index in (first..words).chain(0..first).take(steps) {
             if let Some(shift) = room(self.bits[index].load(Relaxed), wanted) {
                 let run = self.take_at(index as u64 * WORD + u64::from(shift), want);
                 if run.is_some() {

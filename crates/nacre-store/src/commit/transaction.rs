@@ -52,13 +52,21 @@ impl<'s> Tx<'s> {
     pub fn commit(mut self) -> Result<()> {
         let mut record = std::mem::take(&mut self.scratch.record);
         let done = match self.places_entries {
-            true => self.commit_with::<true>(&mut record),
+            true => self.commit_placing(&mut record),
             false => self.commit_with::<false>(&mut record),
         };
         self.scratch.record = record;
         done?;
         self.release();
         Ok(())
+    }
+
+    fn commit_placing(&mut self, record: &mut Record) -> Result<()> {
+        let done = self.commit_with::<true>(record);
+        if self.takes_second {
+            self.store.note_second_units();
+        }
+        done
     }
 
     /// `PLACES`: [`Tx::place_entries`]. All others do without a look at it.

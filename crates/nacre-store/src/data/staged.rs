@@ -3,8 +3,6 @@
 //! Whole pages and new bytes go to fresh units, which nobody reaches before the commit; short
 //! overwrites go through the log. The words of the block map change with the record.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
 use smallvec::SmallVec;
@@ -27,7 +25,7 @@ const PAGE: usize = UNIT_SIZE as usize;
 /// Overwrites of a part of a page up to this size go through the log.
 const LOGGED_MAX: usize = 1024;
 /// Pages get no second unit while less than this share of the pool is free.
-const ROOM_SHARE: u64 = 8;
+const ROOM_SHARE: u64 = 4;
 
 impl Tx<'_> {
     /// The size of an object as the transaction sees it, in bytes.
@@ -372,10 +370,7 @@ impl Tx<'_> {
             return Ok(None);
         };
         let second = self.take_unit()?;
-        let all_gathered = &self.store.session.shared().all_gathered;
-        if all_gathered.load(Relaxed) != 0 {
-            all_gathered.store(0, Relaxed);
-        }
+        self.takes_second = true;
         Ok(Some(Parts {
             unit,
             second,

@@ -112,6 +112,8 @@ pub struct Tx<'s> {
     pub(crate) any_size: bool,
     /// Entries of trees are written where they will be, before the record.
     pub(crate) places_entries: bool,
+    /// Pages get second units.
+    pub(crate) takes_second: bool,
 }
 
 impl Store {
@@ -129,6 +131,7 @@ impl Store {
             committed: false,
             any_size: false,
             places_entries: false,
+            takes_second: false,
         })
     }
 }
@@ -328,7 +331,10 @@ impl<'s> Tx<'s> {
 
     /// Units that are free once the commit is durable.
     pub(crate) fn free_after_commit(&mut self, run: Run) {
-        self.scratch.frees.push(run);
+        match self.scratch.frees.last_mut() {
+            Some(last) if last.end() == run.start => last.count += run.count,
+            _ => self.scratch.frees.push(run),
+        }
     }
 
     /// Takes one unit that an abort gives back.
