@@ -184,6 +184,15 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     stat_of(pid).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
 }
 
+/// Whether this process is the debugger of a process.
+pub(crate) fn is_traced_by_us(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() == getpid().to_string())
+}
+
 /// Whether any process has this number and is more than a zombie. For numbers whose start time is
 /// not known. Allocates nothing.
 pub fn is_number_running(pid: u32) -> bool {
