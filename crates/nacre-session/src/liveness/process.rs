@@ -30,6 +30,11 @@ pub fn namespaces_may_differ() {
     MOVED.store(true, Relaxed);
 }
 
+/// Whether this process has been where namespaces may differ.
+pub fn has_moved() -> bool {
+    MOVED.load(Relaxed)
+}
+
 /// What a process has found out of itself, while it attaches: it does not change then.
 struct Known {
     /// How many are looking.
@@ -82,7 +87,7 @@ impl Known {
 }
 
 /// Whether this process sees the session's by /proc only.
-pub fn is_far() -> bool {
+pub(crate) fn is_far() -> bool {
     FAR.load(Relaxed)
 }
 
