@@ -255,7 +255,7 @@ fn pool_program(
         path: &plan.library_path,
     };
     libraries.collect(&search, bytes, &path);
-    let unserved = reach::unserved(&bytes[..bytes.len().min(reach::HEAD)]);
+    let unserved = reach::unserved_at(&path, &bytes[..bytes.len().min(reach::HEAD)]);
     Ok(Program {
         target: copy.sealed()?,
         unserved,

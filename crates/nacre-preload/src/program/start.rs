@@ -153,7 +153,7 @@ fn state(mounts: Vec<Mount>, environment: &Environment) -> Result<Vfs, AttachFai
         let fs = match late {
             true => None,
             false => match host.attach_pool(index) {
-                Err(_) if does_without(&host) => None,
+                Err(_) if does_without(&host) && !by_kernel::suffices() => None,
                 pool => Some(pool?),
             },
         };

@@ -236,6 +236,7 @@ mod tests {
     use crate::arch::x86_64::relocate::{plan, prove};
     use crate::rewrite::elf::Module;
     use crate::rewrite::plan::{Hint, PatchPlan};
+    use crate::runtime::environment::Environment;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
@@ -272,6 +273,17 @@ mod tests {
         let kept = open(&folder, false).unwrap().load(&module).unwrap();
         assert_eq!(kept, hints(&plan));
         assert_eq!(prove(&module, &kept, |_| true), Some(plan));
+    }
+
+    #[test]
+    fn plans_are_kept_elsewhere_where_the_cache_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut environment = Environment::default();
+        let missing = folder.path().join("in/a/pool");
+        environment.cache_home = Some(missing.as_os_str().as_bytes().to_vec());
+        assert!(PlanFile::open(&environment, true).is_some());
+        assert!(PlanFile::open(&environment, false).is_some());
+        assert!(!missing.exists());
     }
 
     #[test]
