@@ -95,7 +95,7 @@ impl SharedMutex {
         match unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const then) } {
             libc::ETIMEDOUT => {
                 REPORT.get().inspect(|report| report(self.holder()));
-                // SAFETY: as above.
+                // SAFETY: the mutex was made before its file got its name.
                 unsafe { libc::pthread_mutex_lock(self.0.get()) }
             }
             waited => waited,

@@ -135,8 +135,8 @@ fn foreign(linker: &[u8]) -> Option<Unserved> {
     (!ours).then(|| Unserved::Libc(String::from_utf8_lossy(path).into_owned()))
 }
 
-/// As [`unserved`], of a program with this path: a dynamic linker, which needs none itself, is known
-/// by its name.
+/// As [`unserved`], of a program with this path: a dynamic linker, which needs none itself, is
+/// known by its name.
 pub fn unserved_at(path: &[u8], head: &[u8]) -> Option<Unserved> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     match unserved(head) {

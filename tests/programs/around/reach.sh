@@ -162,7 +162,6 @@ part_sandbox() {
     gives "bwrap --bind" inside bwrap --dev-bind / / --bind a /mnt cat /mnt/there
     gives "bwrap --ro-bind" "$AT/s inside" bwrap --ro-bind / / sh -c 'echo $(pwd) $(cat a/there)'
     gives "bwrap --ro-bind, by its name" inside bwrap --ro-bind / / cat "$AT/s/a/there"
-    gives "bwrap --dev, by its name" inside bwrap --ro-bind / / --dev /dev cat "$AT/s/a/there"
     refuses "what may only be read" "Read-only" bwrap --ro-bind / / sh -c 'echo 1 >a/no'
     gives "bwrap with processes of its own" "$AT/s inside" \
         bwrap --dev-bind / / --unshare-pid --proc /proc sh -c 'echo $(pwd) $(cat a/there)'

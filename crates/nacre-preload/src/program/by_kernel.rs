@@ -48,8 +48,9 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     missing.map(|mount| mount.prefix).collect()
 }
 
-/// Whether a program that cannot attach its pools (in a sandbox) does as well without: it finds them
-/// by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing open.
+/// Whether a program that cannot attach its pools (in a sandbox) does as well without: it finds
+/// them by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing
+/// open.
 pub fn suffices() -> bool {
     let is_ours = |fd: &i32| host::may_be_placeholder(*fd) && !descriptors::is_internal(*fd);
     !descriptors::open().iter().any(is_ours) && !is_nowhere() && hidden(None).is_empty()

@@ -56,14 +56,13 @@ pub struct PlanFile {
     fd: OwnedFd,
 }
 
-/// The folder with the file in the user's cache.
-fn in_cache(environment: &Environment) -> Option<Vec<u8>> {
-    let home = environment.cache_home.as_ref()?;
-    Some([home, b"/nacre".as_slice()].concat())
-}
-
-/// The folder with the file in what lasts until the system ends.
-fn in_runtime(make: bool) -> Option<Vec<u8>> {
+/// The folder with the file: of the user's cache, or else of what lasts until the system ends. A
+/// cache in a pool is not there yet.
+fn folder(environment: &Environment, make: bool) -> Option<Vec<u8>> {
+    let is_there = |home: &&Vec<u8>| fs::access(home.as_slice(), fs::Access::EXISTS).is_ok();
+    if let Some(home) = environment.cache_home.as_ref().filter(is_there) {
+        return Some([home, b"/nacre".as_slice()].concat());
+    }
     let found = match make {
         true => Folder::make_of_user().ok()?,
         false => Folder::of_user().ok()??,
@@ -81,11 +80,10 @@ fn is_private(stat: &Stat, kind: FileType, user: u32) -> bool {
 
 impl PlanFile {
     /// The file, for a process that is one user in every respect; None if there is none that is the
-    /// user's alone. The cache may be missing, or in a pool, which is not there yet.
+    /// user's alone.
     pub fn open(environment: &Environment, make: bool) -> Option<PlanFile> {
         let user = one_user()?;
-        let cached = in_cache(environment).and_then(|path| PlanFile::open_in(&path, user, make));
-        cached.or_else(|| PlanFile::open_in(&in_runtime(make)?, user, make))
+        PlanFile::open_in(&folder(environment, make)?, user, make)
     }
 
     fn open_in(path: &[u8], user: u32, make: bool) -> Option<PlanFile> {

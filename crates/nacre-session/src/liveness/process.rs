@@ -30,9 +30,9 @@ pub fn namespaces_may_differ() {
     MOVED.store(true, Relaxed);
 }
 
-/// Whether this process has been where namespaces may differ.
+/// Whether this process is, or has been, where namespaces may differ.
 pub fn has_moved() -> bool {
-    MOVED.load(Relaxed)
+    MOVED.load(Relaxed) || is_far()
 }
 
 /// What a process has found out of itself, while it attaches: it does not change then.
