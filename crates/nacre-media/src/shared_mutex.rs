@@ -141,25 +141,30 @@ mod tests {
 
     static TOLD: AtomicU32 = AtomicU32::new(0);
 
+    struct Between(SharedMutex);
+
+    // SAFETY: it is a lock between threads.
+    unsafe impl Sync for Between {}
+
     #[test]
     fn who_waits_long_for_a_lock_is_told_who_holds_it_and_gets_it_afterwards() {
         // SAFETY: zeros are a mutex that is not made yet.
-        let mutex: SharedMutex = unsafe { std::mem::zeroed() };
+        let mutex = Between(unsafe { std::mem::zeroed() });
         // SAFETY: nobody else knows it.
-        unsafe { mutex.init().unwrap() };
+        unsafe { mutex.0.init().unwrap() };
         report_long_waits(|holder| TOLD.store(holder, SeqCst));
         let shared = &mutex;
         // SAFETY: changes nothing.
         let me = unsafe { libc::gettid() } as u32;
         scope(|scope| {
-            let held = shared.lock();
-            let waiter = scope.spawn(move || drop(shared.lock()));
+            let held = shared.0.lock();
+            let waiter = scope.spawn(move || drop(shared.0.lock()));
             while TOLD.load(SeqCst) != me {
                 sleep(Duration::from_millis(10));
             }
             drop(held);
             waiter.join().unwrap();
         });
-        assert!(mutex.try_lock().is_some());
+        assert!(mutex.0.try_lock().is_some());
     }
 }
