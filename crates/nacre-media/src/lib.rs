@@ -77,7 +77,7 @@ pub use guest::{Caller, Numbers, tell_callers_apart};
 pub use hold::Hold;
 pub use image::{
     Committer, DiskFds, DiskLegs, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped, News,
-    Pace, SharedLegs,
+    NewsRoom, Pace, SharedLegs,
 };
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
@@ -88,6 +88,7 @@ pub use mirror::{
 pub use observer::Observer;
 pub use own_writes::{is_beyond_limit, met_limit, survive_limit, write_at};
 pub use shared_file::SharedMemory;
+pub use shared_mutex::report_long_waits;
 pub use spare::Spare;
 pub use together::{FileCall, Results, together};
 pub use token::Unfenced;

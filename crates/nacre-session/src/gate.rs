@@ -3,7 +3,9 @@
 //! Each process counts its threads that are storing in its slot. Whoever takes a version shuts the
 //! gate and waits until all counts are 0; a store raises its count first and looks at the gate
 //! then, so of the two at least one sees the other. Counts of the dead count for nothing. A gate
-//! that a dead process left shut is opened by whoever waits at it.
+//! that a dead process left shut is opened by whoever waits at it. So is one whose owner has not
+//! begun to take the version for long: a debugger may have stopped the owner or who is storing, and
+//! may be what waits.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -52,13 +54,16 @@ impl StoreGate {
     }
 }
 
+/// The owner waits until nobody stores, and begins again if somebody opens the gate.
+const WAITS: u64 = 1 << 31;
+
 fn word_of(slot: SlotRef) -> u64 {
     u64::from(slot.generation) << 32 | (u64::from(slot.slot) + 1)
 }
 
 fn owner_of(word: u64) -> SlotRef {
     SlotRef {
-        slot: (word as u32).wrapping_sub(1) as u16,
+        slot: ((word & !WAITS) as u32).wrapping_sub(1) as u16,
         generation: (word >> 32) as u32,
     }
 }
@@ -77,17 +82,28 @@ impl Session {
     /// Runs `work` while nobody stores. The caller holds the commit lock.
     pub fn while_nobody_stores<T>(&self, me: SlotRef, work: impl FnOnce() -> T) -> T {
         let gate = &self.shared().gate;
-        gate.store(word_of(me), SeqCst);
-        for slot in self.current_slots() {
-            self.wait_for_stores(slot);
+        while !self.try_to_shut(me) {
+            pause();
         }
         let done = work();
         gate.store(0, SeqCst);
         done
     }
 
-    fn wait_for_stores(&self, slot: SlotRef) {
-        let is_storing = || self.slot(slot).storing.load(SeqCst) != 0;
+    /// Shuts the gate and waits until nobody stores. `false`: somebody has opened it meanwhile.
+    fn try_to_shut(&self, me: SlotRef) -> bool {
+        let (gate, word) = (&self.shared().gate, word_of(me));
+        gate.store(word | WAITS, SeqCst);
+        let is_shut = || gate.load(SeqCst) == word | WAITS;
+        for slot in self.current_slots() {
+            self.wait_for_stores(slot, is_shut);
+        }
+        let shut = gate.compare_exchange(word | WAITS, word, SeqCst, SeqCst);
+        shut.is_ok()
+    }
+
+    fn wait_for_stores(&self, slot: SlotRef, is_shut: impl Fn() -> bool) {
+        let is_storing = || self.slot(slot).storing.load(SeqCst) != 0 && is_shut();
         while !wait_while(is_storing) {
             if self.liveness(slot) != Liveness::Alive {
                 return;
@@ -101,7 +117,8 @@ impl Session {
         let is_shut = || gate.load(SeqCst) != 0;
         while !wait_while(is_shut) {
             let seen = gate.load(SeqCst);
-            if seen != 0 && self.liveness(owner_of(seen)) != Liveness::Alive {
+            let is_dead = || self.liveness(owner_of(seen)) != Liveness::Alive;
+            if seen & WAITS != 0 || seen != 0 && is_dead() {
                 // Whoever is quicker opens it as well.
                 let _ = gate.compare_exchange(seen, 0, SeqCst, SeqCst);
             }

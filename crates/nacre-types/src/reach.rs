@@ -135,9 +135,16 @@ fn foreign(linker: &[u8]) -> Option<Unserved> {
     (!ours).then(|| Unserved::Libc(String::from_utf8_lossy(path).into_owned()))
 }
 
-/// Whether a file's name is that of glibc's dynamic linker, which needs none itself.
-pub fn is_dynamic_linker(path: &[u8]) -> bool {
-    foreign(path).is_none()
+/// As [`unserved`], of a program with this path: a dynamic linker, which needs none itself, is
+/// known by its name.
+pub fn unserved_at(path: &[u8], head: &[u8]) -> Option<Unserved> {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    match unserved(head) {
+        Some(Unserved::Static) if name.starts_with(b"ld-musl") || foreign(path).is_none() => {
+            foreign(path)
+        }
+        why => why,
+    }
 }
 
 /// What begins the name by which a program that is not served opens a description of a preloaded
@@ -336,7 +343,7 @@ pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, Policy, Rights, Start, Unserved, names, unserved};
+    use super::{HEAD, Policy, Rights, Start, Unserved, names, unserved, unserved_at};
 
     const MOUNT: &[u8] = b"/mnt/hd";
 
@@ -483,6 +490,18 @@ mod tests {
         assert_eq!(unserved(&program(&[glibc, second])), Some(Unserved::Go));
         assert_eq!(unserved(&program(&[glibc, (4, build)])), None);
         let musl = Some(Unserved::Libc("/lib/ld-musl-x86_64.so.1".into()));
+        assert_eq!(
+            unserved_at(b"/lib/ld-musl-x86_64.so.1", &program(&[])),
+            musl
+        );
+        assert_eq!(
+            unserved_at(b"/lib64/ld-linux-x86-64.so.2", &program(&[])),
+            None
+        );
+        assert_eq!(
+            unserved_at(b"/bin/true", &program(&[])),
+            Some(Unserved::Static)
+        );
         assert_eq!(
             unserved(&program(&[(3, b"/lib/ld-musl-x86_64.so.1\0")])),
             musl

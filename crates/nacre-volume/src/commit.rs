@@ -1,19 +1,23 @@
 //! Bringing up the image of a disk, taking versions, writing them.
 
+use std::mem;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime};
 
-use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
-use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed, News, Pace};
+use nacre_cache::{At, Disk, Draft, Journal, JournalError, Piece, Position};
+use nacre_media::{
+    Access, Committer, GRANULE, Image, ImageWord, MediaFailed, News, NewsRoom, Pace,
+};
 use nacre_types::{UNIT_SIZE, Uuid, VolumeOffset, site};
 
 use crate::cache::{Cache, CacheInfo};
 use crate::disk::DeviceDisk;
 use crate::error::VolumeError;
 use crate::layout::LEAST_ROOM;
+use crate::version::{Copies, MORE, Version, VersionRoom};
 use crate::volume::Volume;
 
 /// Stores wait for a commit when so much of the journal's room is dirty.
@@ -33,27 +37,6 @@ const LARGE: u64 = 1 << 20;
 
 /// Up to so many writes are waited for one by one, more are together. The explorer has small files.
 const FEW_WRITES: usize = if cfg!(feature = "explore") { 1 } else { 4 };
-
-/// What memory held at one moment and the disk is to have.
-#[derive(Debug)]
-pub struct Version {
-    number: u64,
-    /// New contents, which go home before the record is written.
-    first: Copies,
-    /// What the record has.
-    journaled: Draft,
-}
-
-/// Copies of ranges of the device, in order.
-#[derive(Debug, Default)]
-struct Copies {
-    homes: Homes,
-    bytes: Buffer,
-}
-
-/// Ranges of the device, in order, which do not touch.
-#[derive(Debug, Default)]
-struct Homes(Vec<Range<u64>>);
 
 fn position(image: &Image) -> Position {
     let word = |skip| image.word(ImageWord::Journal, skip).load(SeqCst);
@@ -383,17 +366,31 @@ impl Volume {
         self.cached().map_or(0, time)
     }
 
+    /// Memory for the version that is taken next, as far as one can tell now.
+    pub fn room_for_version(&self) -> VersionRoom {
+        self.cached().map(VersionRoom::of).unwrap_or_default()
+    }
+
+    /// As [`Volume::take_version_in`], with memory of its own.
+    pub fn take_version(&self) -> Option<Version> {
+        self.take_version_in(&mut self.room_for_version())
+    }
+
     /// Copies what the disk does not have. Nobody stores meanwhile, and nobody else takes a version
     /// before this one is written.
-    pub fn take_version(&self) -> Option<Version> {
+    pub fn take_version_in(&self, room: &mut VersionRoom) -> Option<Version> {
         let (cache, image) = self.cached()?;
         let number = image.word(ImageWord::Begun, 0).fetch_add(1, SeqCst) + 1;
-        let mut found = Vec::new();
+        let VersionRoom {
+            found,
+            homes,
+            buffers,
+        } = room;
         image.take(|range, new| found.push((range, new)));
         let new = found.iter().filter(|(_, new)| *new);
         let new: u64 = new.map(|(range, _)| len(range)).sum();
-        let (mut first, mut journaled) = (Homes::default(), Homes::default());
-        for (range, is_new) in found {
+        let [mut first, mut journaled] = mem::take(homes);
+        for (range, is_new) in found.drain(..) {
             let whole = whole_units(range.clone());
             match is_new && cache.disk.goes_first(len(&range), len(&whole), new) {
                 true => first.add(whole),
@@ -405,11 +402,12 @@ impl Volume {
                 false => journaled.add(range),
             }
         }
-        let mut journaled = Draft::new(cache.buffer(), journaled.0);
+        let [for_first, for_journaled] = mem::take(buffers);
+        let mut journaled = Draft::new(for_journaled, journaled.0);
         journaled.fill(|home, bytes| image.copy(home.start, bytes));
         Some(Version {
             number,
-            first: Copies::of(image, first, cache),
+            first: Copies::of(image, first, for_first),
             journaled,
         })
     }
@@ -432,9 +430,15 @@ impl Volume {
     }
 
     /// As [`Volume::take_version`], of some of what is new; nothing is copied.
-    pub fn take_news(&self, pace: Pace) -> Option<News> {
+    pub fn take_news(&self, pace: Pace, room: NewsRoom) -> Option<News> {
         let (_, image) = self.cached()?;
-        Some(image.take_new(AHEAD, pace))
+        Some(image.take_new(AHEAD, pace, room))
+    }
+
+    /// Memory for what is taken next, as [`Volume::room_for_version`].
+    pub fn room_for_news(&self) -> NewsRoom {
+        let most = |(_, image): (&Cache, &Image)| AHEAD.min(image.dirty_new() + MORE) / GRANULE;
+        NewsRoom::with_capacity(self.cached().map_or(0, most) as usize)
     }
 
     /// Writes what is new home, ahead of a version (D75). Answers how many bytes that were.
@@ -708,54 +712,6 @@ impl Volume {
             dropped_bytes: traffic.dropped * UNIT_SIZE,
             home_bytes: word(ImageWord::Home),
             journal_bytes: cache.len,
-        })
-    }
-}
-
-impl Homes {
-    /// Adds what of a range is not among them. Ranges come in order.
-    fn add(&mut self, range: Range<u64>) {
-        let known = self.0.last().map_or(0, |last| last.end);
-        let range = range.start.max(known)..range.end;
-        match self.0.last_mut() {
-            _ if range.is_empty() => {}
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.0.push(range),
-        }
-    }
-}
-
-impl Copies {
-    fn of(image: &Image, homes: Homes, cache: &Cache) -> Self {
-        if homes.0.is_empty() {
-            return Self::default();
-        }
-        let mut bytes = cache.buffer();
-        bytes.set_len(
-            homes
-                .0
-                .iter()
-                .map(|home| home.end - home.start)
-                .sum::<u64>() as usize,
-        );
-        let mut rest = bytes.bytes_mut();
-        for home in &homes.0 {
-            let (now, behind) = rest.split_at_mut((home.end - home.start) as usize);
-            image.copy(home.start, now);
-            rest = behind;
-        }
-        Self { homes, bytes }
-    }
-
-    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let mut rest = self.bytes.bytes();
-        self.homes.0.iter().map(move |home| {
-            let (bytes, behind) = rest.split_at((home.end - home.start) as usize);
-            rest = behind;
-            Piece {
-                home: home.start,
-                bytes,
-            }
         })
     }
 }

@@ -42,10 +42,10 @@ mod segment;
 mod stay;
 #[cfg(feature = "explore")]
 pub mod tap;
+mod version;
 mod volume;
 
 pub use cache::CacheInfo;
-pub use commit::Version;
 pub use copies::CopyInfo;
 pub use create::{Caching, Common, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
@@ -65,4 +65,5 @@ pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use presence::Presence;
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
 pub use stay::Stay;
+pub use version::{Version, VersionRoom};
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -138,6 +138,37 @@ part_loop() {
     refuses "a file without a name" "not supported" losetup -f /proc/self/fd/9
 }
 
+# Sandboxes mount what lies in the pool under other names, and may keep programs from attaching it.
+part_sandbox() {
+    cd "$AT"
+    mkdir -p s/a s/root/bin s/over "$SCRATCH/mnt"
+    cd s
+    echo inside >a/there
+    cp "$(command -v busybox)" root/bin
+    export MNT=$SCRATCH/mnt
+    gives "a folder mounted elsewhere" inside \
+        unshare -m sh -c 'mount --bind a "$MNT" && cat "$MNT/there"'
+    gives "a file" inside \
+        unshare -m sh -c ': >"$MNT/f"; mount --bind a/there "$MNT/f" && cat "$MNT/f"'
+    gives "an overlay" $'inside\nnew' unshare -m sh -c 'mount -t tmpfs x "$MNT" && cd "$MNT" && mkdir up work all &&
+        mount -t overlay x -o "lowerdir=$1/s/a,upperdir=up,workdir=work" all &&
+        cat all/there && echo new >all/new && ls up' sh "$AT"
+    refuses "onto a folder of the pool" "not supported" mount -t tmpfs x over
+    refuses "a mount that is moved there" "not supported" unshare -m mount --bind a over
+    gives "with another /proc" "$AT/s inside more" \
+        unshare -pf --mount-proc sh -c 'echo more >a/more; echo $(pwd) $(cat a/there "$0/s/a/more")' "$AT"
+    gives "what it wrote" more cat a/more
+    type bwrap >/dev/null 2>&1 || { note "no bwrap: left out"; return 0; }
+    gives "bwrap --bind" inside bwrap --dev-bind / / --bind a /mnt cat /mnt/there
+    gives "bwrap --ro-bind" "$AT/s inside" bwrap --ro-bind / / sh -c 'echo $(pwd) $(cat a/there)'
+    gives "bwrap --ro-bind, by its name" inside bwrap --ro-bind / / cat "$AT/s/a/there"
+    refuses "what may only be read" "Read-only" bwrap --ro-bind / / sh -c 'echo 1 >a/no'
+    gives "bwrap with processes of its own" "$AT/s inside" \
+        bwrap --dev-bind / / --unshare-pid --proc /proc sh -c 'echo $(pwd) $(cat a/there)'
+    gives "a root in the pool" "in it" env -u OLDPWD bwrap --bind root / /bin/busybox echo "in it"
+    refuses "who cannot attach it with a file open" "mounted read-only" bwrap --ro-bind / / cat <a/there
+}
+
 has_loop_devices() {
     local device
     truncate -s 1M "$SCRATCH/none"
@@ -188,6 +219,8 @@ main() {
     else
         note "no loop devices: left out"
     fi
+    note sandboxes
+    served sandbox
     note "another pool"
     another_pool
     note "a program that gains rights"

@@ -67,6 +67,8 @@ harmless_ones_run() {
     musl-gcc -o "$SCRATCH/of-musl" "$SCRATCH/puts.c"
     gives "started by us" runs run "$SCRATCH/of-musl"
     gives "started by bash" runs run bash -c "'$SCRATCH/of-musl'; exit"
+    gives "its dynamic linker, started by us" runs run /lib/ld-musl-x86_64.so.1 "$SCRATCH/of-musl"
+    gives "its dynamic linker" runs run bash -c "/lib/ld-musl-x86_64.so.1 '$SCRATCH/of-musl'; exit"
     gives "the dynamic linker as a program" x run /lib64/ld-linux-x86-64.so.2 /bin/cat "$hd/f"
     nothing_on_the_host harmless
     "$NACRE" run -q --allow-unserved --pool "$POOL" --mount "$hd" -- bash -c "'$SCRATCH/static' '$hd/allowed'"

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("preload", FRONT_END),
     ("fuse", &["types", "session", "fs"]),
     ("pmem", &["types", "media", "runtime", "emulator"]),
-    ("capi", &["media", "volume", "store", "objects"]),
+    ("capi", &["types", "media", "volume", "store", "objects"]),
     ("calls", &[]),
     (LINK, &[]),
     ("cli", CLI),

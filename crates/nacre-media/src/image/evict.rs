@@ -203,7 +203,8 @@ impl Image {
         if found.is_empty() {
             return 0;
         }
-        let mut taken = Vec::new();
+        // While nobody stores no memory is asked for.
+        let mut taken = Vec::with_capacity(found.len());
         committer.while_nobody_stores(&mut || {
             self.take_out(&mut found);
             taken.append(&mut found);

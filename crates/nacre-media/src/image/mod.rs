@@ -47,7 +47,7 @@ use ahead::Fetched;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
 pub use legs::{DiskFds, DiskLegs, SharedLegs};
-pub use news::{News, Pace};
+pub use news::{News, NewsRoom, Pace};
 use readers::{Streams, Strides};
 use windows::{HOLDERS, Holder, Sets};
 
@@ -481,6 +481,16 @@ impl Image {
     /// Bytes that the disk does not have yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.head().dirty.load(Ordering::Relaxed) * GRANULE
+    }
+
+    /// Of these, what a record must hold: of units that were not new.
+    pub fn dirty_old(&self) -> u64 {
+        self.head().old.load(Ordering::Relaxed) * GRANULE
+    }
+
+    /// The rest of these.
+    pub fn dirty_new(&self) -> u64 {
+        self.dirty_bytes().saturating_sub(self.dirty_old())
     }
 
     /// Bytes that are in memory.

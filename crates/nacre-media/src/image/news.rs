@@ -36,11 +36,14 @@ pub enum Pace {
     Presses,
 }
 
+/// Memory for words of [`News`].
+pub type NewsRoom = Vec<(usize, u64)>;
+
 /// New units that are on their way home. They are noted still.
 #[derive(Debug)]
 pub struct News {
     /// Words of the set of granules, and what was taken of them.
-    words: Vec<(usize, u64)>,
+    words: NewsRoom,
     /// Nothing else is in the set where they are noted.
     alone: bool,
 }
@@ -108,12 +111,12 @@ impl Image {
     /// Takes about `most` bytes of what is new, to be written home from memory as it is by then:
     /// who stores there meanwhile notes it again. Nobody stores now, and nobody else takes anything
     /// before [`Image::went_ahead`] or [`Image::did_not_go`].
-    pub fn take_new(&self, most: u64, pace: Pace) -> News {
+    pub fn take_new(&self, most: u64, pace: Pace, mut words: NewsRoom) -> News {
         self.settle();
         let head = self.head();
         let current = head.current.load(SeqCst) as usize & 1;
         let (from, to) = (&self.sets[current], &self.sets[1 - current]);
-        let (alone, mut words, mut left) = (to.is_empty(), Vec::new(), most / UNIT_SIZE);
+        let (alone, mut left) = (to.is_empty(), most / UNIT_SIZE);
         from.each_word_while(|word, bits| {
             let mask = bits & self.new_of(word, pace);
             if mask != 0 {

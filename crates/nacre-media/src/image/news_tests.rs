@@ -12,7 +12,7 @@ fn store(image: &Image, unit: u64) {
 
 /// Brings what is new home; answers which units.
 fn ahead(image: &Image, pace: Pace, succeeds: bool) -> Vec<u64> {
-    let news = image.take_new(u64::MAX, pace);
+    let news = image.take_new(u64::MAX, pace, Vec::new());
     match succeeds {
         true => image.went_ahead(&news),
         false => image.did_not_go(&news),
@@ -136,7 +136,7 @@ fn what_could_not_go_ahead_is_noted_still() {
     assert_eq!(ahead(image, Pace::All, false), [20, 21]);
     assert_eq!(image.dirty_bytes(), 2 * UNIT_SIZE);
     // Whoever takes some more dies.
-    image.take_new(u64::MAX, Pace::All);
+    image.take_new(u64::MAX, Pace::All, Vec::new());
     assert!(image.drop_all() == 0);
     assert_eq!(version(image, true), [20, 21]);
 }

@@ -8,6 +8,7 @@ use libc::{
     SYS_unshare,
 };
 
+use crate::calls::mounts;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
@@ -102,6 +103,7 @@ fn unshare(c: &mut Call<'_>) -> Verdict {
     }
     nacre_session::namespaces_may_differ();
     c.vfs().open_all();
+    mounts::in_new_namespace(flags as u64);
     let result = c.native_with_number(0, flags as usize);
     c.vfs().credentials_changed();
     Ok(result)

@@ -8,6 +8,7 @@ pub mod handles;
 pub mod identity;
 mod loops;
 pub mod memory;
+pub mod mounts;
 pub mod names;
 pub mod numbers;
 pub mod open;

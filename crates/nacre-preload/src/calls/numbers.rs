@@ -3,11 +3,10 @@
 
 use libc::{
     SYS_bpf, SYS_epoll_create, SYS_epoll_create1, SYS_eventfd, SYS_eventfd2, SYS_fanotify_init,
-    SYS_fsmount, SYS_fsopen, SYS_fspick, SYS_inotify_init, SYS_inotify_init1,
-    SYS_landlock_create_ruleset, SYS_memfd_create, SYS_memfd_secret, SYS_mq_open, SYS_open_tree,
-    SYS_perf_event_open, SYS_pidfd_open, SYS_pipe, SYS_pipe2, SYS_poll, SYS_ppoll, SYS_pselect6,
-    SYS_select, SYS_signalfd, SYS_signalfd4, SYS_socket, SYS_socketpair, SYS_timerfd_create,
-    SYS_userfaultfd,
+    SYS_fsmount, SYS_fspick, SYS_inotify_init, SYS_inotify_init1, SYS_landlock_create_ruleset,
+    SYS_memfd_create, SYS_memfd_secret, SYS_mq_open, SYS_perf_event_open, SYS_pidfd_open, SYS_pipe,
+    SYS_pipe2, SYS_poll, SYS_ppoll, SYS_pselect6, SYS_select, SYS_signalfd, SYS_signalfd4,
+    SYS_socket, SYS_socketpair, SYS_timerfd_create, SYS_userfaultfd,
 };
 
 use crate::entry::call::{Call, Verdict};
@@ -35,8 +34,6 @@ pub const ENTRIES: &[ServedCall] = &[
     number_entry(SYS_landlock_create_ruleset, "landlock_create_ruleset", one),
     number_entry(SYS_bpf, "bpf", one),
     number_entry(SYS_mq_open, "mq_open", one),
-    number_entry(SYS_open_tree, "open_tree", one),
-    number_entry(SYS_fsopen, "fsopen", one),
     number_entry(SYS_fsmount, "fsmount", one),
     number_entry(SYS_fspick, "fspick", one),
     number_entry(SYS_pipe, "pipe", many),

@@ -2,6 +2,7 @@
 
 use libc::{SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_exit_group, SYS_fork, SYS_vfork};
 
+use crate::calls::mounts;
 use crate::entry::abi::CloneArgs;
 use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
@@ -71,6 +72,7 @@ fn in_new_namespaces(c: &Call<'_>, flags: u64) {
     if flags & (NEW as u64 | NEW_TIME) != 0 {
         nacre_session::namespaces_may_differ();
         c.vfs().open_all();
+        mounts::in_new_namespace(flags);
     }
 }
 

@@ -7,13 +7,14 @@ use nacre_media::UserBytesMut;
 use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
-use nacre_vfs::{HandedOn, Reply, Vfs};
-use rustix::fs::{fstat, stat};
+use nacre_vfs::{Answer, HandedOn, KernelError, Reply, Vfs};
+use rustix::fs::{PROC_SUPER_MAGIC, fstat, stat, statfs};
 
 use crate::entry::call::{Call, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user;
 use crate::program::mounts::{self, Mount};
+use crate::program::{descriptors, host};
 use crate::runtime::environment;
 use crate::runtime::kernel::{call, checked};
 
@@ -45,6 +46,34 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     };
     let missing = mounts().filter(|mount| !finds(mount));
     missing.map(|mount| mount.prefix).collect()
+}
+
+/// Whether a program that cannot attach its pools (in a sandbox) does as well without: it finds
+/// them by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing
+/// open.
+pub fn suffices() -> bool {
+    let is_ours = |fd: &i32| host::may_be_placeholder(*fd) && !descriptors::is_internal(*fd);
+    !descriptors::open().iter().any(is_ours) && !is_nowhere() && hidden(None).is_empty()
+}
+
+/// As [`suffices`], of a child that was in this folder of a pool when it was forked. The kernel is
+/// there from then on.
+pub fn suffices_in(folder: Option<&[u8]>) -> bool {
+    if let Some(folder) = folder.filter(|folder| is_shown(folder)) {
+        let path = terminated(folder.to_vec());
+        call(libc::SYS_chdir, &[path.as_ptr() as usize]);
+    }
+    suffices()
+}
+
+/// Whether the current directory is the empty one behind a folder of a pool.
+fn is_nowhere() -> bool {
+    statfs(c".").is_ok_and(|here| here.f_type == PROC_SUPER_MAGIC)
+}
+
+/// Has the kernel show the pools, where it can.
+pub fn show() {
+    hidden(None);
 }
 
 fn mounts() -> impl Iterator<Item = Mount> {
@@ -201,7 +230,7 @@ pub fn opened(c: &Call<'_>, fd: i32) -> Result<OwnedFd, Stop> {
     let (Reply::Done(stat), Reply::Done(flags)) = (stat, flags) else {
         return Err(Stop::Errno(libc::EBADF));
     };
-    let own = path_of(c, fd)
+    let own = path_of(vfs, fd)
         .filter(|path| hidden(None).is_empty() && is_shown(path))
         .and_then(|path| open(path, flags as u32 & libc::O_ACCMODE as u32).ok());
     // A name may be another file's by now.
@@ -210,15 +239,27 @@ pub fn opened(c: &Call<'_>, fd: i32) -> Result<OwnedFd, Stop> {
 }
 
 /// The name of an open file of a pool.
-fn path_of(c: &Call<'_>, fd: i32) -> Option<Vec<u8>> {
+fn path_of(vfs: &Vfs, fd: i32) -> Option<Vec<u8>> {
     let mut room = vec![0u8; user::PATH_MAX];
     let link = format!("/proc/self/fd/{fd}");
     let buffer = UserBytesMut::from(room.as_mut_slice());
-    match c.vfs().readlinkat(libc::AT_FDCWD, link.as_bytes(), buffer) {
+    match vfs.readlinkat(libc::AT_FDCWD, link.as_bytes(), buffer) {
         Ok(Reply::Done(len)) => room.truncate(len as usize),
         _ => return None,
     }
     Some(room)
+}
+
+/// The name by which the kernel shows what lies at a path of a pool.
+pub fn shown_path(vfs: &Vfs, dir: i32, path: &[u8]) -> Answer {
+    let opened = match vfs.openat(dir, path, libc::O_PATH | libc::O_CLOEXEC, 0)? {
+        Reply::Done(fd) => fd as i32,
+        reply => return Ok(reply),
+    };
+    let name = path_of(vfs, opened).filter(|name| is_shown(name));
+    vfs.close(opened)?;
+    name.map(Reply::KernelPath)
+        .ok_or_else(|| KernelError(libc::EOPNOTSUPP).into())
 }
 
 fn open(path: Vec<u8>, flags: u32) -> Result<OwnedFd, i32> {

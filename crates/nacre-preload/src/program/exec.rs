@@ -143,7 +143,9 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     plan.fill_environment(executable, folder.as_deref(), left.is_some(), loads_us);
     let _pending = word.and_then(Pending::start);
     let by_kernel = program.unserved.is_some() && left.is_none();
-    let moved = by_kernel && by_kernel::go_where_the_program_is(c);
+    // In a sandbox it may turn out not to be served.
+    let may_move = by_kernel || nacre_session::has_moved();
+    let moved = may_move && by_kernel::go_where_the_program_is(c);
     let handed_over = by_kernel.then(|| HandOver::make(c));
     let verdict = run(c, &program.target, plan.image);
     if let Some(handed_over) = handed_over {
@@ -253,7 +255,7 @@ fn pool_program(
         path: &plan.library_path,
     };
     libraries.collect(&search, bytes, &path);
-    let unserved = reach::unserved(&bytes[..bytes.len().min(reach::HEAD)]);
+    let unserved = reach::unserved_at(&path, &bytes[..bytes.len().min(reach::HEAD)]);
     Ok(Program {
         target: copy.sealed()?,
         unserved,

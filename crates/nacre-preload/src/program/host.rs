@@ -188,6 +188,11 @@ pub fn here() -> &'static Host {
     HERE.get().map_or(&NONE, |host| host)
 }
 
+/// The kernel under a process that has no pools.
+pub fn without_pools() -> Arc<Host> {
+    Arc::new(Host { pools: Vec::new() })
+}
+
 /// Paths below this length are passed on without an allocation.
 const SHORT_PATH: usize = 256;
 
@@ -279,6 +284,11 @@ fn makers(node: &KernelNode, pool: &Pool) -> Trust {
     }
 }
 
+/// Whether a descriptor looks like one that stands behind a pool's file.
+pub fn may_be_placeholder(fd: i32) -> bool {
+    stat_of(fd).is_ok_and(|stat| stat.st_mode == PLACEHOLDER && stat.st_nlink == 0)
+}
+
 fn stat_of(fd: i32) -> Outcome<Stat> {
     let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
     ask(libc::SYS_fstat, &[fd as usize, stat.as_mut_ptr() as usize])?;
@@ -299,7 +309,7 @@ impl Kernel for Host {
     }
 
     fn may_be_placeholder(&self, fd: i32) -> bool {
-        stat_of(fd).is_ok_and(|stat| stat.st_mode == PLACEHOLDER && stat.st_nlink == 0)
+        may_be_placeholder(fd)
     }
 
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Outcome<i32> {

@@ -11,6 +11,8 @@ use crate::calls::rings::ring;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::mapping;
+use crate::program::by_kernel;
+use crate::program::host;
 use crate::program::image::Image;
 use crate::program::instances;
 use crate::program::sharing::{self, Kind};
@@ -52,7 +54,7 @@ pub struct Left {
 /// Before exec, in a process with one thread: leaves all pools if nothing in them is open. Handlers
 /// that run before the new program attach them again.
 pub fn leave_pools(vfs: &'static Vfs) -> Option<Left> {
-    if nacre_session::is_far() {
+    if nacre_session::has_moved() {
         // The new program may not be able to attach them, and is to say so at its start.
         return None;
     }
@@ -173,6 +175,8 @@ pub fn keep_for_parent(image: Image) -> Result<(), Image> {
 /// `stack`.
 pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
     let (vfs, me, shared) = (c.vfs(), thread(), shares_memory());
+    let moved = nacre_session::has_moved();
+    let folder = moved.then(|| by_kernel::pool_folder(c)).flatten();
     let ticket = vfs.before_fork()?;
     // The child is not known by its pid until it has settled.
     let mask = shared.then(mask::block_all);
@@ -192,15 +196,24 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         vfs.after_fork_parent(ticket, i32::try_from(result).ok().filter(|&pid| pid > 0));
         return Ok(result);
     }
-    if let Err(error) = vfs.after_fork_child(ticket) {
-        lost(&error);
+    match vfs.after_fork_child(ticket) {
+        Ok(()) => mapping::after_fork_child(vfs),
+        Err(_) if moved && by_kernel::suffices_in(folder.as_deref()) => use_no_pools(),
+        Err(error) => lost(&error),
     }
-    mapping::after_fork_child(vfs);
     ring::after_fork_child();
     if stack != 0 {
         c.frame().shown.rsp = stack;
     }
     Ok(0)
+}
+
+/// In a child that cannot attach its pools: the kernel serves it from now on.
+fn use_no_pools() {
+    match Vfs::start(Vec::new(), host::without_pools()) {
+        Ok(vfs) => use_state(Box::leak(Box::new(vfs))),
+        Err(error) => lost(&error),
+    }
 }
 
 /// In a child with memory of its own, which its parent, that had the block `me`, may have `shared`

@@ -48,12 +48,13 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, entries: *mut *mu
             return Ok(());
         }
         match begin(mounts, environment) {
-            Err(AttachFailure::Elsewhere(message)) => {
+            Err(AttachFailure::Elsewhere(message)) if !by_kernel::suffices() => {
                 // SAFETY: the dynamic linker passes both arrays, which end at NULL, and no other
                 // code runs yet.
                 let vectors = unsafe { [strings(arguments), strings(entries.cast_const().cast())] };
                 go_on_unserved(&message, &vectors)
             }
+            Err(_) if by_kernel::suffices() => Ok(()),
             Err(failure) => Err(failure.message().to_owned()),
             Ok(()) => Ok(()),
         }
@@ -152,7 +153,7 @@ fn state(mounts: Vec<Mount>, environment: &Environment) -> Result<Vfs, AttachFai
         let fs = match late {
             true => None,
             false => match host.attach_pool(index) {
-                Err(_) if does_without(&host) => None,
+                Err(_) if does_without(&host) && !by_kernel::suffices() => None,
                 pool => Some(pool?),
             },
         };

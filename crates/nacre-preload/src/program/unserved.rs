@@ -17,10 +17,7 @@ const STRING_MAX: usize = 128 << 10;
 
 /// Why a program of the host cannot be served. `head`: its first bytes.
 pub fn of_host(path: &[u8], head: &[u8], meta: &Stat, file: BorrowedFd<'_>) -> Option<Unserved> {
-    let why = reach::unserved(head);
-    if why == Some(Unserved::Static) && reach::is_dynamic_linker(path) {
-        return None;
-    }
+    let why = reach::unserved_at(path, head);
     why.or_else(|| gains_rights(meta, file).then_some(Unserved::Privileged))
 }
 

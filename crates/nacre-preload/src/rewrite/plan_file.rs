@@ -56,9 +56,11 @@ pub struct PlanFile {
     fd: OwnedFd,
 }
 
-/// The folder with the file: of the user's cache, or else of what lasts until the system ends.
+/// The folder with the file: of the user's cache, or else of what lasts until the system ends. A
+/// cache in a pool is not there yet.
 fn folder(environment: &Environment, make: bool) -> Option<Vec<u8>> {
-    if let Some(home) = &environment.cache_home {
+    let is_there = |home: &&Vec<u8>| fs::access(home.as_slice(), fs::Access::EXISTS).is_ok();
+    if let Some(home) = environment.cache_home.as_ref().filter(is_there) {
         return Some([home, b"/nacre".as_slice()].concat());
     }
     let found = match make {
@@ -232,6 +234,7 @@ mod tests {
     use crate::arch::x86_64::relocate::{plan, prove};
     use crate::rewrite::elf::Module;
     use crate::rewrite::plan::{Hint, PatchPlan};
+    use crate::runtime::environment::Environment;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
@@ -268,6 +271,17 @@ mod tests {
         let kept = open(&folder, false).unwrap().load(&module).unwrap();
         assert_eq!(kept, hints(&plan));
         assert_eq!(prove(&module, &kept, |_| true), Some(plan));
+    }
+
+    #[test]
+    fn plans_are_kept_elsewhere_where_the_cache_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut environment = Environment::default();
+        let missing = folder.path().join("in/a/pool");
+        environment.cache_home = Some(missing.as_os_str().as_bytes().to_vec());
+        assert!(PlanFile::open(&environment, true).is_some());
+        assert!(PlanFile::open(&environment, false).is_some());
+        assert!(!missing.exists());
     }
 
     #[test]

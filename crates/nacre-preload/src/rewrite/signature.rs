@@ -83,6 +83,10 @@ chdir p
 fchdir d
 getcwd xd
 umask o
+mount ppxxx
+open_tree fpx
+move_mount fpfpx
+fsopen px
 getxattr ppxd
 lgetxattr ppxd
 fgetxattr dpxd

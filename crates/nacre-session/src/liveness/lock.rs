@@ -43,13 +43,20 @@ static STALL_REPORT: OnceLock<fn(u32)> = OnceLock::new();
 /// an operation: by a signal or in a debugger. Once for each wait; `report` must not use the pool.
 pub fn report_stalls(report: fn(u32)) {
     STALL_REPORT.get_or_init(|| report);
+    nacre_media::report_long_waits(report_if_stopped);
 }
 
 /// What to tell about such a wait for process `pid`.
 pub fn stall_text(pid: u32) -> String {
-    format!(
-        "waiting for process {pid}, which is stopped in the middle of an operation on the pool; continue it (kill -CONT {pid}) or end it"
-    )
+    let text = format!(
+        "waiting for process {pid}, which is stopped in the middle of an operation on the pool; "
+    );
+    match process::is_traced_by_us(pid) {
+        true => {
+            text + "it is this program that stops it: let what it writes itself (strace -o FILE) be outside of the pool"
+        }
+        false => text + &format!("continue it (kill -CONT {pid}) or end it"),
+    }
 }
 
 /// A lock between processes in 8 bytes of shared memory.
@@ -184,7 +191,8 @@ impl OwnedLock {
                 self.wait_a_round(session, seen | CONTENDED)?;
                 rounds += 1;
                 if rounds == STALL_ROUNDS {
-                    report_if_stopped(session, owner_of(seen));
+                    let owner = owner_of(seen).and_then(|owner| session.pid_of(owner));
+                    owner.inspect(|&pid| report_if_stopped(pid));
                 }
             }
         }
@@ -227,10 +235,8 @@ impl OwnedLock {
 }
 
 #[cold]
-fn report_if_stopped(session: &Session, owner: Option<SlotRef>) {
-    if let (Some(report), Some(pid)) = (STALL_REPORT.get(), owner.and_then(|o| session.pid_of(o)))
-        && process::is_stopped(pid)
-    {
+pub(crate) fn report_if_stopped(pid: u32) {
+    if let Some(report) = STALL_REPORT.get().filter(|_| process::is_stopped(pid)) {
         report(pid);
     }
 }

@@ -30,6 +30,11 @@ pub fn namespaces_may_differ() {
     MOVED.store(true, Relaxed);
 }
 
+/// Whether this process is, or has been, where namespaces may differ.
+pub fn has_moved() -> bool {
+    MOVED.load(Relaxed) || is_far()
+}
+
 /// What a process has found out of itself, while it attaches: it does not change then.
 struct Known {
     /// How many are looking.
@@ -82,7 +87,7 @@ impl Known {
 }
 
 /// Whether this process sees the session's by /proc only.
-pub fn is_far() -> bool {
+pub(crate) fn is_far() -> bool {
     FAR.load(Relaxed)
 }
 
@@ -182,6 +187,15 @@ pub(crate) fn own_number() -> u32 {
 /// Whether the process is stopped by a signal or a debugger.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     stat_of(pid).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
+}
+
+/// Whether this process is the debugger of a process.
+pub(crate) fn is_traced_by_us(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() == getpid().to_string())
 }
 
 /// Whether any process has this number and is more than a zombie. For numbers whose start time is

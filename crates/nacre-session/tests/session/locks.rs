@@ -74,6 +74,34 @@ fn whoever_waits_for_a_stopped_process_is_told_and_goes_on_with_it() {
     assert_eq!(child.wait(), End::Exit(0));
 }
 
+#[test]
+fn who_cannot_take_a_version_yet_lets_others_store() {
+    let (session, me) = session();
+    let [stopped, other] = [(); 2].map(|()| session.claim_slot().unwrap());
+    let gate = session.store_gate();
+    assert!(gate.enter(stopped.slot));
+    thread::scope(|scope| {
+        let taker = scope.spawn(|| session.while_nobody_stores(me, || gate.enter(other.slot)));
+        // Each of them finds the gate shut, as nobody stores in between.
+        for _ in 0..3 {
+            await_true(|| match gate.enter(other.slot) {
+                true => {
+                    gate.leave(other.slot);
+                    false
+                }
+                false => true,
+            });
+            session.wait_at_gate();
+        }
+        gate.leave(stopped.slot);
+        assert!(
+            !taker.join().unwrap(),
+            "it was shut when the version was taken"
+        );
+    });
+    assert!(gate.enter(other.slot), "it is open afterwards");
+}
+
 /// A child that holds the lock of `COUNTER` until it is killed.
 fn child_with_lock(session: &Session) -> (processes::Child, SlotRef) {
     let child = fork(|| {

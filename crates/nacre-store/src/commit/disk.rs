@@ -233,7 +233,8 @@ impl Attachment {
 
     /// Brings some of what is new home; answers how many bytes.
     fn bring_news(&self, me: SlotRef, pace: Pace) -> Result<u64> {
-        let take = || self.volume.take_news(pace);
+        let room = self.volume.room_for_news();
+        let take = || self.volume.take_news(pace, room);
         match self.session.while_nobody_stores(me, take) {
             Some(news) => Ok(self.volume.write_news(news)?),
             None => Ok(0),
@@ -267,9 +268,10 @@ impl Attachment {
         }
         self.bring_most_news(me)?;
         let group = self.session.commit_group();
+        let mut room = self.volume.room_for_version();
         let take = || {
             group.taken();
-            self.volume.take_version()
+            self.volume.take_version_in(&mut room)
         };
         let Some(version) = self.session.while_nobody_stores(me, take) else {
             return Ok(());

@@ -27,7 +27,7 @@ pub(crate) use parts::{PartDisk, PartsDisk};
 
 /// From so many bytes on, what is new goes home before the record: a second wait then costs less
 /// than writing it twice. The explorer has small files.
-const HOME_FIRST: u64 = if cfg!(feature = "explore") {
+pub(crate) const HOME_FIRST: u64 = if cfg!(feature = "explore") {
     1
 } else {
     64 << 10

@@ -150,10 +150,7 @@ fn unserved(path: &Path) -> Option<Unserved> {
 }
 
 fn of_program(path: &Path, head: &[u8], meta: &Metadata) -> Option<Unserved> {
-    let why = reach::unserved(head);
-    if why == Some(Unserved::Static) && reach::is_dynamic_linker(path.as_os_str().as_bytes()) {
-        return None;
-    }
+    let why = reach::unserved_at(path.as_os_str().as_bytes(), head);
     let rights = Rights {
         mode: meta.mode(),
         owner: (meta.uid(), meta.gid()),
