@@ -54,6 +54,10 @@ impl StoreGate {
     }
 }
 
+/// After so many rounds of waiting, 2 s, the gate is opened for a living owner. On a busy machine who
+/// is in the middle of a store may get no processor for some of them, and a gate that is opened too
+/// early is never shut for all.
+const LONG: u32 = 200;
 /// The owner waits until nobody stores, and begins again if somebody opens the gate.
 const WAITS: u64 = 1 << 31;
 
@@ -115,10 +119,13 @@ impl Session {
     pub fn wait_at_gate(&self) {
         let gate = &self.shared().gate;
         let is_shut = || gate.load(SeqCst) != 0;
+        let mut rounds = 0;
         while !wait_while(is_shut) {
             let seen = gate.load(SeqCst);
+            rounds += 1;
             let is_dead = || self.liveness(owner_of(seen)) != Liveness::Alive;
-            if seen & WAITS != 0 || seen != 0 && is_dead() {
+            let waits_long = rounds >= LONG && seen & WAITS != 0;
+            if waits_long || seen != 0 && is_dead() {
                 // Whoever is quicker opens it as well.
                 let _ = gate.compare_exchange(seen, 0, SeqCst, SeqCst);
             }
