@@ -54,9 +54,9 @@ impl StoreGate {
     }
 }
 
-/// After so many rounds of waiting, 2 s, the gate is opened for a living owner. On a busy machine who
-/// is in the middle of a store may get no processor for some of them, and a gate that is opened too
-/// early is never shut for all.
+/// After so many rounds of waiting, 2 s, the gate is opened for a living owner. On a busy machine
+/// who is in the middle of a store may get no processor for some of them, and a gate that is opened
+/// too early is never shut for all.
 const LONG: u32 = 200;
 /// The owner waits until nobody stores, and begins again if somebody opens the gate.
 const WAITS: u64 = 1 << 31;
