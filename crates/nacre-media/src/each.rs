@@ -6,10 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// So long a helper sleeps that was preempted: somebody else wants its processor.
+/// So long a helper sleeps, at most, that was preempted: somebody else wants its processor.
 const GIVES_WAY: Duration = Duration::from_millis(50);
+/// Who was preempted behind so little time has lost a whole turn to somebody who wants all of it.
+/// Who ran for longer gave way to something short, and sleeps less.
+const TURN: Duration = Duration::from_millis(3);
 
 /// What is done with one number. `Break`: nothing more is to be done.
 pub type One<'w, E> = dyn Fn(u64) -> Result<ControlFlow<()>, E> + Sync + 'w;
@@ -82,11 +85,11 @@ impl<E> Work<'_, E> {
     }
 
     fn help(&self) {
-        let mut seen = preemptions();
+        let (mut seen, mut since) = (preemptions(), Instant::now());
         while self.step() {
             if preemptions() != seen {
-                thread::sleep(GIVES_WAY);
-                seen = preemptions();
+                thread::sleep(pause_after(since.elapsed()));
+                (seen, since) = (preemptions(), Instant::now());
             }
         }
     }
@@ -98,6 +101,11 @@ impl<E> Work<'_, E> {
             None => Ok(!self.is_over.into_inner()),
         }
     }
+}
+
+/// How long a helper sleeps that ran for so long before it was preempted.
+fn pause_after(ran: Duration) -> Duration {
+    GIVES_WAY.mul_f64(TURN.div_duration_f64(ran.max(TURN)))
 }
 
 /// How often others got this thread's processor while it wanted to go on.
@@ -113,7 +121,7 @@ fn preemptions() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::each;
+    use super::{GIVES_WAY, TURN, each, pause_after};
     use std::convert::Infallible;
     use std::ops::ControlFlow;
     use std::sync::Mutex;
@@ -143,6 +151,12 @@ mod tests {
             seen.sort_unstable();
             assert_eq!(seen, (10..1000).collect::<Vec<u64>>());
         }
+    }
+
+    #[test]
+    fn who_is_preempted_seldom_sleeps_less() {
+        assert_eq!(pause_after(TURN / 9), GIVES_WAY);
+        assert_eq!(pause_after(TURN * 10), GIVES_WAY / 10);
     }
 
     #[test]
