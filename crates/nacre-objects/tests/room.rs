@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use nacre_objects::{Error, Pool, Transaction};
 use nacre_store::{StoreError, check::check};
 use nacre_testkit::pool::memory_pool;
-use nacre_types::{DeviceOffset, StoreKind};
+use nacre_types::{DeviceOffset, ObjectId, StoreKind};
 use nacre_volume::Observer;
 
 const C: &[u8] = b"c";
@@ -168,6 +168,39 @@ fn a_pool_that_gets_full_does_not_count_what_nobody_needs() {
         pool.read(C, &[o], 0, &mut bytes).unwrap();
         assert!(bytes == expected(o, &[1]), "object {o}");
     }
+    assert_sound(&pool);
+}
+
+#[test]
+fn what_is_in_use_is_not_looked_for_at_each_commit() {
+    let pool = filled();
+    overwrite(&pool, &[1]);
+    let used = |pool: &Pool| 100 - 100 * pool.usage().free / pool.usage().total;
+    let put = |o: u8, len: usize| {
+        let mut t = Transaction::new();
+        t.write(C, &[o], 0, vec![o; len]);
+        pool.commit(&t).unwrap();
+    };
+    let store = pool.store();
+    let is_ours = |id: &ObjectId| store.attrs(*id).is_ok_and(|it| it.size == SIZE as u64);
+    let objects: Vec<ObjectId> = (1..1000).map(ObjectId).filter(is_ours).collect();
+    assert_eq!(objects.len(), usize::from(OBJECTS));
+    let held: Vec<_> = objects.iter().map(|id| store.lock(*id).unwrap()).collect();
+    (0..20).for_each(|o| put(100 + o, SIZE));
+    let full = used(&pool);
+    assert!(
+        full > 85,
+        "{full} %: they are gathered, though they are in use"
+    );
+    drop(held);
+    put(200, PAGE);
+    assert!(
+        used(&pool) >= full,
+        "{} %: it was looked again",
+        used(&pool)
+    );
+    // Who finds no room does.
+    assert!(fill(&pool) >= 16 * u32::from(OBJECTS));
     assert_sound(&pool);
 }
 

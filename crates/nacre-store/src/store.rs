@@ -1,9 +1,9 @@
 //! The attached pool: what every other module of this crate works on.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 use nacre_session::{Session, SlotRef};
 use nacre_types::{Clock, Timestamp, UNIT_SIZE, UnitNo, Uuid};
@@ -84,8 +84,10 @@ pub struct Store {
     pub(crate) thread_caches: Box<ThreadCaches>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
-    /// The block of onodes where the next page to be gathered is looked for.
-    pub(crate) gather_from: AtomicU64,
+    /// The object whose pages are gathered next, and the count of second units at which all that
+    /// were left belonged to objects in use. Who holds that looks for some.
+    pub(crate) gathers_next: AtomicU64,
+    pub(crate) gathered_in_vain: Mutex<Option<u64>>,
     slot: AtomicU64,
     mode: AtomicU32,
     pub(crate) clock: Clock,
@@ -133,7 +135,8 @@ impl Store {
             former: None,
             thread_caches: Box::default(),
             levelling: AtomicU32::new(LEVELLING),
-            gather_from: AtomicU64::new(0),
+            gathers_next: AtomicU64::new(0),
+            gathered_in_vain: Mutex::new(None),
             slot: AtomicU64::new(pack(slot)),
             mode: AtomicU32::new(0),
             clock: Clock::Real,
