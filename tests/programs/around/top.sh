@@ -42,6 +42,12 @@ contains "one of them" "$DISK" "$("$NACRE" top --times 1 --every 10ms "$DISK")"
 # Who reads no more ends it.
 timeout 60 "$NACRE" top --every 10ms "$DISK" | head -n 3 >/dev/null
 
+note a copy that is lost
+"$NACRE" create --copies 2 --size 64M "$SCRATCH/a" "$SCRATCH/b" >/dev/null
+rm "$SCRATCH/b"
+start "$SCRATCH/a" "$SCRATCH/copies" 2>/dev/null
+contains "a copy that is lost" "1 of 2 copies are current" "$("$NACRE" top --times 1 --every 10ms "$SCRATCH/a")"
+
 # What is in another user's pool is looked at if it was named.
 of_another_user() {
     local home=$SCRATCH/home other as=(setpriv --reuid=65534 --regid=65534 --clear-groups env "HOME=$SCRATCH/home")

@@ -216,6 +216,15 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
 }
 
 impl CopyReport {
+    #[cfg(test)]
+    pub fn of(path: &str, state: LegState) -> CopyReport {
+        CopyReport {
+            path: path.into(),
+            uuid: String::new(),
+            state: state.name(),
+        }
+    }
+
     /// Whether it has all.
     pub fn is_whole(&self) -> bool {
         self.state == LegState::Current.name()

@@ -141,8 +141,10 @@ fn row(pool: &PoolSample, rates: Option<Rates>) -> String {
         .cache
         .as_ref()
         .map(|cache| size::human(cache.dirty_bytes));
+    let warnings = facts.warnings().into_iter();
+    let warnings: String = warnings.map(|text| format!(", {text}")).collect();
     format!(
-        "{:>9.0} {} {:>10} {:>10} {:>8} {name}\n",
+        "{:>9.0} {} {:>10} {:>10} {:>8} {name}{warnings}\n",
         rates.changes,
         disk_columns(rates.disk.as_ref()),
         dirty.unwrap_or_else(|| "-".into()),

@@ -57,6 +57,18 @@ pub struct Facts {
     pub cache: Option<CacheReport>,
 }
 
+impl Facts {
+    /// What somebody should do something about.
+    pub fn warnings(&self) -> Vec<String> {
+        let whole = self.copies.iter().filter(|copy| copy.is_whole()).count();
+        let copies = self.copies.len();
+        let failed = self.cache.as_ref().map_or(0, |cache| cache.failed_commits);
+        let degraded = (whole < copies).then(|| format!("{whole} of {copies} copies are current"));
+        let failed = (failed > 0).then(|| format!("{failed} commits FAILED"));
+        degraded.into_iter().chain(failed).collect()
+    }
+}
+
 impl Chosen {
     /// The pools of these devices; all that are in use, if there are none.
     pub fn of(pools: &[PathBuf]) -> Result<Chosen> {
@@ -168,13 +180,34 @@ fn processor_ticks(stat: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{processor_seconds, processor_ticks};
+    use super::{CacheReport, CopyReport, Facts, processor_seconds, processor_ticks};
+    use nacre_volume::LegState;
 
     #[test]
     fn time_of_user_and_kernel_counts() {
         let line = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 30 12 500 600 20 0";
         assert_eq!(processor_ticks(line), 42);
         assert_eq!(processor_ticks(""), 0);
+    }
+
+    #[test]
+    fn copies_that_are_not_whole_and_commits_that_failed_are_told() {
+        let mut facts = Facts {
+            mode: "cached",
+            bytes: 0,
+            free_bytes: 0,
+            records: 0,
+            copies: vec![CopyReport::of("a", LegState::Current)],
+            cache: Some(CacheReport::default()),
+        };
+        assert!(facts.warnings().is_empty());
+        facts.copies.push(CopyReport::of("b", LegState::Missing));
+        facts.cache = Some(CacheReport {
+            failed_commits: 2,
+            ..CacheReport::default()
+        });
+        let told = ["1 of 2 copies are current", "2 commits FAILED"];
+        assert_eq!(facts.warnings(), told);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::rates::{Rates, processor_percent, rates};
 use super::sample::{Chosen, Facts, PoolSample, Program, Sample};
-use crate::commands::info::CopyReport;
 use crate::failure::{Failure, Result};
 use crate::output::harmless;
 use crate::size;
@@ -136,7 +135,7 @@ impl Shown<'_> {
     }
 
     fn draw_pool(&self, frame: &mut Frame<'_>, pool: &PoolSample, area: Rect) {
-        let block = Block::bordered().title(Line::from(title(pool)).bold());
+        let block = Block::bordered().title(title(pool));
         let inside = block.inner(area);
         frame.render_widget(block, area);
         match &pool.facts {
@@ -237,26 +236,20 @@ fn draw_curve(frame: &mut Frame<'_>, (name, color): (&str, Color), curve: &[u64]
     frame.render_widget(sparkline, right);
 }
 
-fn title(pool: &PoolSample) -> String {
+fn title(pool: &PoolSample) -> Line<'static> {
     let name = pool.pool.as_ref().map(|pool| pool.display().to_string());
     let name = harmless(&name.unwrap_or_else(|| pool.uuid.clone()));
-    match &pool.facts {
-        Ok(facts) => format!(" {name}: {}{} ", facts.mode, copies(&facts.copies)),
-        Err(_) => format!(" {name} "),
-    }
-}
-
-/// How many copies there are, and which are not whole.
-fn copies(copies: &[CopyReport]) -> String {
-    if copies.is_empty() {
-        return String::new();
-    }
-    let whole = copies.iter().filter(|copy| copy.is_whole()).count();
-    let count = copies.len();
-    match whole == count {
-        true => format!(", {count} copies"),
-        false => format!(", DEGRADED: {whole} of {count} copies are current"),
-    }
+    let Ok(facts) = &pool.facts else {
+        return Line::from(format!(" {name} ")).bold();
+    };
+    let copies = match facts.copies.len() {
+        0 => String::new(),
+        copies => format!(", {copies} copies"),
+    };
+    let mut title = vec![format!(" {name}: {}{copies} ", facts.mode).bold()];
+    let warnings = facts.warnings().into_iter();
+    title.extend(warnings.map(|text| format!("{text} ").red().bold()));
+    Line::from(title)
 }
 
 fn gauges(facts: &Facts) -> Vec<LineGauge<'static>> {
