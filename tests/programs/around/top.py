@@ -110,30 +110,25 @@ def while_working(reports, number, to, done):
 
 def screen(disk):
     """Looks at the first picture, types q, and finds the terminal as it was."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvpe(os.environ["NACRE"], ["nacre", "top", "--every", "100ms", disk], {**os.environ, "TERM": "xterm"})
+    terminal, inner = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    before, seen = termios.tcgetattr(terminal), b""
-    end = time.monotonic() + 60
+    before = termios.tcgetattr(terminal)
+    command, surroundings = [os.environ["NACRE"], "top", "--every", "100ms", disk], {**os.environ, "TERM": "xterm"}
+    top = subprocess.Popen(command, stdin=inner, stdout=inner, env=surroundings)
+    seen, end = b"", time.monotonic() + 60
     while not (b"commits/s" in seen and b"python3" in seen):
         ready, _, _ = select.select([terminal], [], [], max(0, end - time.monotonic()))
-        piece = os.read(terminal, 65536) if ready else b""
-        if not piece:
+        if not ready:
+            top.kill()
             sys.exit(f"FAILED: waited in vain for a picture; seen: {seen!r}")
-        seen += piece
+        seen += os.read(terminal, 65536)
+    check("its own mode while it shows something", termios.tcgetattr(terminal) != before, "as before")
     os.write(terminal, b"q")
-    status, drained = None, time.monotonic() + 60
-    while status is None and time.monotonic() < drained:
+    while top.poll() is None and time.monotonic() < end + 60:
         if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                os.read(terminal, 65536)
-            except OSError:
-                pass
-        ended, waited = os.waitpid(pid, os.WNOHANG)
-        status = waited if ended else None
-    if status != 0:
-        sys.exit(f"FAILED: q: status {status}")
+            os.read(terminal, 65536)
+    if top.poll() != 0:
+        sys.exit(f"FAILED: q: status {top.poll()}")
     if termios.tcgetattr(terminal) != before:
         sys.exit("FAILED: the terminal is not as it was")
     print("-- a picture, and q")
