@@ -50,7 +50,7 @@ try() {
     # There is no /dev/fuse: that it is said by nacre shows that mount(8) found it.
     [[ $(in_it mount -t nacre /tmp/p /mnt 2>&1) == *"nacre: "*fuse* ]] || fail "mount -t nacre on $suite"
     in_it nacre delete --force /tmp/p >/dev/null
-    in_it nacre delete --force /dev/shm/nacre-default-0.pool >/dev/null
+    in_it sh -c 'nacre delete --force /dev/shm/nacre-*/default.pool' >/dev/null
     chroot "$root" dpkg --purge nacre >"$work/log" 2>&1 || { cat "$work/log"; fail "removing on $suite"; }
     rm -rf "$root/root/.cache/nacre"
     after=$(files)
