@@ -13,6 +13,7 @@ mod output;
 mod page;
 mod parallel;
 mod plot;
+mod processor_time;
 mod scratch;
 mod size;
 mod tree_path;

@@ -42,6 +42,11 @@ contains "one of them" "$DISK" "$("$NACRE" top --times 1 --every 10ms "$DISK")"
 # Who reads no more ends it.
 timeout 60 "$NACRE" top --every 10ms "$DISK" | head -n 3 >/dev/null
 
+note two devices of one pool
+"$NACRE" create --size 32M "$SCRATCH/c" "$SCRATCH/d" >/dev/null
+start "$SCRATCH/c" "$SCRATCH/parts"
+gives "the columns and one pool" 2 bash -c "'$NACRE' top --times 1 --every 10ms '$SCRATCH/d' '$SCRATCH/c' | wc -l"
+
 note a copy that is lost
 "$NACRE" create --copies 2 --size 64M "$SCRATCH/a" "$SCRATCH/b" >/dev/null
 rm "$SCRATCH/b"

@@ -1,5 +1,6 @@
 //! What the figures were measured on, and what else it was doing.
 
+use crate::processor_time::{self, Of, TICKS_PER_SECOND};
 use serde::Serialize;
 use std::fs;
 use std::thread::available_parallelism;
@@ -9,8 +10,6 @@ use std::time::Instant;
 /// figures are not to be trusted.
 const IDLE_LOAD: f64 = 0.5;
 const IDLE_OTHERS: f64 = 0.02;
-/// Ticks of the clock in which Linux counts processor time for programs.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
@@ -118,13 +117,7 @@ fn busy_ticks(stat: &str) -> f64 {
 /// Time of this process and its children that ended.
 fn own_seconds() -> f64 {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    own_ticks(&text) / TICKS_PER_SECOND
-}
-
-fn own_ticks(stat: &str) -> f64 {
-    // The name may contain spaces and ends with the last parenthesis; the state is no number.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    numbers(rest).iter().skip(10).take(4).sum()
+    processor_time::seconds(&text, Of::AndChildren)
 }
 
 fn numbers(line: &str) -> Vec<f64> {
@@ -135,14 +128,12 @@ fn numbers(line: &str) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, busy_ticks, model, own_ticks};
+    use super::{Machine, busy_ticks, model};
 
     #[test]
     fn processor_time_is_read() {
         let stat = "cpu  100 1 20 9000 50 2 3 4 7 8\ncpu0 1 2 3\n";
         assert_eq!(busy_ticks(stat), 130.0);
-        let own = "17 (a (b) c) S 1 17 17 0 -1 4194304 500 600 0 0 11 22 33 44 20 0 1 0 5 6";
-        assert_eq!(own_ticks(own), 110.0);
         assert_eq!(model("vendor_id : x\nmodel name\t: Fast One\n"), "Fast One");
     }
 

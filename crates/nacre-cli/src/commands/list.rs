@@ -51,7 +51,8 @@ pub struct Used {
     pub uuid: String,
     /// A device of it, if a process that may be looked at uses it.
     pub pool: Option<PathBuf>,
-    session: PathBuf,
+    /// Where its programs meet.
+    pub session: PathBuf,
     pub processes: Vec<Process>,
 }
 

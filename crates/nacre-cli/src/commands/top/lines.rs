@@ -130,8 +130,7 @@ fn table(before: &Sample, now: &Sample, number: u64) -> String {
 }
 
 fn row(pool: &PoolSample, rates: Option<Rates>) -> String {
-    let name = pool.pool.as_ref().map(|pool| pool.display().to_string());
-    let name = harmless(&name.unwrap_or_else(|| pool.uuid.clone()));
+    let name = pool.name();
     let facts = match &pool.facts {
         Ok(facts) => facts,
         Err(why) => return format!("{name}: {}\n", harmless(why)),

@@ -24,9 +24,9 @@ Examples:
   nacre top --json --times 1         rates over one second, for programs
 
 CHANGES are committed changes of names, attributes and objects. What programs read and write in
-files is counted where a disk is behind: READ is what they read, in units of 4 KiB, and FROM MEMORY
-which part of it did not wait for the disk. MS is how long a commit took, JOURNAL what commits write,
-HOME what goes from there to its place. Pools of other users are looked into if they are named.";
+files is counted where a disk is behind: READ is what they read, in units of 4 KiB, and MEMORY which
+part of it did not wait for the disk. MS is how long a commit took, JOURNAL what commits write, HOME
+what goes from there to its place. Pools of other users are looked into if they are named.";
 
 /// Watch what the pools in use are doing: changes, commits, the cache, their programs
 #[derive(Debug, Args)]

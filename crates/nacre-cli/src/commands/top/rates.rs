@@ -3,6 +3,7 @@
 use super::sample::{Facts, PoolSample, Program, Sample};
 use crate::commands::info::CacheReport;
 use serde::Serialize;
+use std::path::Path;
 use std::time::Duration;
 
 /// Of one pool, for each second.
@@ -42,7 +43,7 @@ impl DiskRates {
 
 /// What a pool did between two looks; `None` if it was not known at both.
 pub fn rates(before: &Sample, pool: &PoolSample, passed: Duration) -> Option<Rates> {
-    let then = facts_of(before, &pool.uuid)?;
+    let then = facts_of(before, &pool.id)?;
     let now = pool.facts.as_ref().ok()?;
     let each = |then: u64, now: u64| now.saturating_sub(then) as f64 / passed.as_secs_f64();
     let disk = then.cache.as_ref().zip(now.cache.as_ref());
@@ -70,8 +71,8 @@ fn commit_ms(then: &CacheReport, now: &CacheReport) -> Option<f64> {
     (commits > 0).then(|| seconds / commits as f64 * 1e3)
 }
 
-fn facts_of<'s>(sample: &'s Sample, uuid: &str) -> Option<&'s Facts> {
-    let found = sample.pools.iter().find(|pool| pool.uuid == uuid)?;
+fn facts_of<'s>(sample: &'s Sample, id: &Path) -> Option<&'s Facts> {
+    let found = sample.pools.iter().find(|pool| pool.id == id)?;
     found.facts.as_ref().ok()
 }
 
@@ -99,7 +100,8 @@ mod tests {
             ..CacheReport::default()
         };
         PoolSample {
-            uuid: "one".into(),
+            id: "one".into(),
+            uuid: String::new(),
             pool: None,
             programs: vec![Program {
                 pid: 7,
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn who_was_not_there_has_no_rates() {
         let before = sample(PoolSample {
-            uuid: "another".into(),
+            id: "another".into(),
             programs: Vec::new(),
             ..pool(0, None, 0.0)
         });

@@ -4,12 +4,13 @@ use crate::attached::Attached;
 use crate::commands::info::{CacheReport, CopyReport, cache_report, copies};
 use crate::commands::list::{Used, gather};
 use crate::failure::Result;
-use crate::mode::Mode as WriteMode;
+use crate::mode::Mode;
+use crate::output::harmless;
+use crate::processor_time::{self, Of};
 use nacre_types::UNIT_SIZE;
 use nacre_volume::Volume;
-use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::fs::{self as kernel, OFlags, fstat};
 use rustix::process::geteuid;
-use std::collections::HashMap;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub struct Sample {
 
 /// One of them.
 pub struct PoolSample {
+    /// By this it is known at the next look.
+    pub id: PathBuf,
     pub uuid: String,
     /// A device of it, if one is known.
     pub pool: Option<PathBuf>,
@@ -82,25 +85,34 @@ impl Chosen {
 
     /// Looks at them.
     pub fn look(&self) -> Result<Sample> {
-        let mut used: HashMap<String, Used> = HashMap::new();
-        let mut pools = Vec::new();
-        for one in gather()? {
-            match self.named.is_empty() {
-                true => pools.extend(in_use(one, None)),
-                false => drop(used.insert(one.uuid.clone(), one)),
-            }
-        }
+        let used = gather()?;
+        let mut pools: Vec<PoolSample> = match self.named.is_empty() {
+            true => used.iter().filter_map(|one| in_use(one, None)).collect(),
+            false => Vec::new(),
+        };
         for (uuid, path) in &self.named {
-            let found = used.remove(uuid).and_then(|one| in_use(one, Some(path)));
-            pools.push(found.unwrap_or_else(|| unused(uuid, path)));
+            let found = in_use_as(&used, uuid, path).unwrap_or_else(|| unused(uuid, path));
+            // Two devices of one pool may have been named.
+            if pools.iter().all(|known| known.id != found.id) {
+                pools.push(found);
+            }
         }
         let at = Instant::now();
         Ok(Sample { at, pools })
     }
 }
 
+impl PoolSample {
+    /// For a line of a terminal.
+    pub fn name(&self) -> String {
+        let path = self.pool.as_ref().map(|pool| pool.display().to_string());
+        harmless(path.as_deref().unwrap_or(&self.uuid))
+    }
+}
+
 fn unused(uuid: &str, path: &Path) -> PoolSample {
     PoolSample {
+        id: path.to_owned(),
         uuid: uuid.to_string(),
         pool: Some(path.to_owned()),
         programs: Vec::new(),
@@ -108,16 +120,25 @@ fn unused(uuid: &str, path: &Path) -> PoolSample {
     }
 }
 
+/// The pool of a device. A copy of it may be in use, too, which has the same UUID.
+fn in_use_as(used: &[Used], uuid: &str, device: &Path) -> Option<PoolSample> {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    let is_there = |one: &&Used| one.pool.as_deref().and_then(real) == real(device);
+    let candidates = used.iter().filter(|one| one.uuid == uuid);
+    let best = candidates.max_by_key(is_there)?;
+    in_use(best, Some(device))
+}
+
 /// A pool that others than this process use.
-fn in_use(used: Used, named: Option<&PathBuf>) -> Option<PoolSample> {
-    let others = used.processes.into_iter();
+fn in_use(used: &Used, named: Option<&Path>) -> Option<PoolSample> {
+    let others = used.processes.iter();
     let others = others.filter(|one| one.pid != std::process::id());
     let programs: Vec<Program> = others
         .map(|one| Program {
-            seconds: processor_seconds(one.pid),
             pid: one.pid,
-            command: one.command,
-            mounts: one.mounts,
+            command: one.command.clone(),
+            mounts: one.mounts.clone(),
+            seconds: seconds_of(one.pid),
         })
         .collect();
     (!programs.is_empty()).then_some(())?;
@@ -127,8 +148,9 @@ fn in_use(used: Used, named: Option<&PathBuf>) -> Option<PoolSample> {
         (None, None) => Err("no device of it is known here".to_string()),
     };
     Some(PoolSample {
-        uuid: used.uuid,
-        pool: named.cloned().or(used.pool),
+        id: used.session.clone(),
+        uuid: used.uuid.clone(),
+        pool: named.map(Path::to_owned).or_else(|| used.pool.clone()),
         programs,
         facts,
     })
@@ -137,7 +159,7 @@ fn in_use(used: Used, named: Option<&PathBuf>) -> Option<PoolSample> {
 /// Of a pool that nobody named. That of another user is left alone: what is in it, and in the
 /// memory that its programs share, is theirs.
 fn facts_of_own(found: &Path) -> std::result::Result<Facts, String> {
-    let opened = open(found, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let opened = kernel::open(found, OFlags::PATH | OFlags::CLOEXEC, kernel::Mode::empty());
     let looked = opened.and_then(|device| Ok((fstat(&device)?.st_uid, device)));
     let (owner, device) = looked.map_err(|errno| errno.to_string())?;
     if owner != geteuid().as_raw() {
@@ -154,7 +176,7 @@ fn facts(pool: &Path) -> Result<Facts> {
     let space = store.statfs();
     let copies = copies(store.volume());
     let facts = Facts {
-        mode: WriteMode::name(store.info().mode),
+        mode: Mode::name(store.mode()),
         bytes: space.units * UNIT_SIZE,
         free_bytes: space.free_units * UNIT_SIZE,
         records: store.records(),
@@ -166,29 +188,15 @@ fn facts(pool: &Path) -> Result<Facts> {
 }
 
 /// What a process and its threads took so far. 0 if it has gone.
-fn processor_seconds(pid: u32) -> f64 {
+fn seconds_of(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    processor_ticks(&text) as f64 / rustix::param::clock_ticks_per_second() as f64
-}
-
-fn processor_ticks(stat: &str) -> u64 {
-    // The name may contain spaces and ends with the last parenthesis; the state is no number.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields = rest.split_whitespace().skip(11).take(2);
-    fields.filter_map(|word| word.parse::<u64>().ok()).sum()
+    processor_time::seconds(&text, Of::Itself)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CacheReport, CopyReport, Facts, processor_seconds, processor_ticks};
+    use super::{CacheReport, CopyReport, Facts, Instant, seconds_of};
     use nacre_volume::LegState;
-
-    #[test]
-    fn time_of_user_and_kernel_counts() {
-        let line = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 30 12 500 600 20 0";
-        assert_eq!(processor_ticks(line), 42);
-        assert_eq!(processor_ticks(""), 0);
-    }
 
     #[test]
     fn copies_that_are_not_whole_and_commits_that_failed_are_told() {
@@ -212,9 +220,10 @@ mod tests {
 
     #[test]
     fn this_process_took_some_time() {
-        let begin = std::time::Instant::now();
-        while begin.elapsed().as_millis() < 40 {}
-        assert!(processor_seconds(std::process::id()) > 0.0);
-        assert_eq!(processor_seconds(u32::MAX), 0.0);
+        let begin = Instant::now();
+        while seconds_of(std::process::id()) == 0.0 {
+            assert!(begin.elapsed().as_secs() < 60);
+        }
+        assert_eq!(seconds_of(u32::MAX), 0.0);
     }
 }

@@ -13,6 +13,7 @@ use ratatui::symbols::line;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, LineGauge, Paragraph, Row, Sparkline, Table};
 use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// So many looks back the curves go, at most.
@@ -21,7 +22,7 @@ const CURVE_HEIGHT: u16 = 2;
 
 /// What curves show: changes and commits a second of each pool, the newest first.
 #[derive(Default)]
-struct History(HashMap<String, VecDeque<(u64, u64)>>);
+struct History(HashMap<PathBuf, VecDeque<(u64, u64)>>);
 
 /// What is shown.
 struct Shown<'s> {
@@ -99,15 +100,15 @@ impl History {
         for pool in &now.pools {
             let rates = rates(before, pool, passed).unwrap_or_default();
             let commits = rates.disk.map_or(0.0, |disk| disk.commits);
-            let of_pool = self.0.entry(pool.uuid.clone()).or_default();
+            let of_pool = self.0.entry(pool.id.clone()).or_default();
             of_pool.push_front((rates.changes as u64, commits as u64));
             of_pool.truncate(REMEMBERED);
         }
     }
 
     /// The newest of them last, for a curve of some width.
-    fn curve(&self, uuid: &str, width: u16, which: impl Fn(&(u64, u64)) -> u64) -> Vec<u64> {
-        let known = self.0.get(uuid).into_iter().flatten();
+    fn curve(&self, id: &Path, width: u16, which: impl Fn(&(u64, u64)) -> u64) -> Vec<u64> {
+        let known = self.0.get(id).into_iter().flatten();
         let mut curve: Vec<u64> = known.take(width.into()).map(which).collect();
         curve.reverse();
         curve
@@ -188,7 +189,7 @@ impl Shown<'_> {
     }
 
     fn curve(&self, pool: &PoolSample, area: Rect, which: impl Fn(&(u64, u64)) -> u64) -> Vec<u64> {
-        self.history.curve(&pool.uuid, curve_width(area), which)
+        self.history.curve(&pool.id, curve_width(area), which)
     }
 
     fn programs(&self, pool: &PoolSample) -> Table<'static> {
@@ -237,8 +238,7 @@ fn draw_curve(frame: &mut Frame<'_>, (name, color): (&str, Color), curve: &[u64]
 }
 
 fn title(pool: &PoolSample) -> Line<'static> {
-    let name = pool.pool.as_ref().map(|pool| pool.display().to_string());
-    let name = harmless(&name.unwrap_or_else(|| pool.uuid.clone()));
+    let name = pool.name();
     let Ok(facts) = &pool.facts else {
         return Line::from(format!(" {name} ")).bold();
     };
