@@ -387,12 +387,19 @@ impl Store {
     /// between two looks are changes of names and attributes, and other transactions.
     pub fn records(&self) -> u64 {
         let records = |index: u32| {
-            let tail = self.session.lane(index).tail.load(Acquire);
-            let known = (tail & KNOWN != 0).then(|| LogTail::from_payload(tail & !KNOWN));
-            let tail = known.map_or_else(|| self.durable_tail(index), Ok);
+            let tail = self
+                .known_tail(index)
+                .map_or_else(|| self.durable_tail(index), Ok);
             tail.map_or(0, |tail| u64::from(tail.seq))
         };
         (0..self.lane_count()).map(records).sum()
+    }
+
+    /// The log tail of a lane, if somebody has asked for it in this session.
+    #[inline(always)]
+    fn known_tail(&self, index: u32) -> Option<LogTail> {
+        let tail = self.session.lane(index).tail.load(Acquire);
+        (tail & KNOWN != 0).then(|| LogTail::from_payload(tail & !KNOWN))
     }
 
     fn durable_tail(&self, index: u32) -> Result<LogTail> {
@@ -432,11 +439,10 @@ impl Store {
 
     fn open_lane<'s>(&'s self, index: u32, guard: Option<OwnedGuard<'s>>) -> Result<Lane<'s>> {
         let block = self.lane_block(index)?;
-        let tail = self.session.lane(index).tail.load(Acquire);
-        let known = tail & KNOWN != 0;
+        let known = self.known_tail(index);
         let retired = match known {
-            true => LogTail::from_payload(tail & !KNOWN),
-            false => read_tail(&self.volume, block)?,
+            Some(tail) => tail,
+            None => read_tail(&self.volume, block)?,
         };
         let lane = Lane {
             store: self,
@@ -445,7 +451,7 @@ impl Store {
             block,
             retired,
         };
-        if !known {
+        if known.is_none() {
             lane.remember();
         }
         Ok(lane)
