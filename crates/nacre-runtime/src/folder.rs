@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat, openat,
-    renameat, statat, unlinkat,
+    readlinkat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -170,6 +170,18 @@ impl Folder {
         give(&fd, self.trust, self.trust.file_mode())
             .map_err(|errno| system("give away", &path, errno))?;
         Ok(fd)
+    }
+
+    /// Makes a link that is not there.
+    pub fn make_link(&self, name: &str, to: &str) -> Outcome<()> {
+        let path = self.place(name)?;
+        symlinkat(to, &self.fd, name).map_err(|errno| system("make", &path, errno))
+    }
+
+    /// Where a link leads. `None` if it is none.
+    pub fn link(&self, name: &str) -> Option<String> {
+        let to = readlinkat(&self.fd, name, Vec::new()).ok()?;
+        to.into_string().ok()
     }
 
     /// The folder of a name in this one; made if it is missing and `make` is set.

@@ -22,8 +22,9 @@ pub(super) const HOLDERS: usize = 64;
 const SHARE: u64 = 4;
 /// From this part of the room on, what is mapped comes by windows.
 const PINNED_SHARE: u64 = 4;
-
-/// What is mapped of smaller files is pinned: 256 KiB.
+/// The same for small files.
+const SMALL_SHARE: u64 = 2;
+/// So large is a small file at most: 256 KiB.
 const SMALL: u64 = (256 << 10) / UNIT_SIZE;
 
 /// A process that has windows.
@@ -52,12 +53,15 @@ impl Image {
     /// Whether a mapping of so many bytes is to come by windows.
     pub fn wants_windows(&self, len: u64) -> bool {
         let head = self.head();
-        let most = head.room.load(Relaxed) / PINNED_SHARE;
+        let wanted = len.div_ceil(UNIT_SIZE);
+        let share = match wanted > SMALL {
+            true => PINNED_SHARE,
+            false => SMALL_SHARE,
+        };
         let pinned = head.pinned.load(Relaxed);
-        len / UNIT_SIZE > SMALL
-            && self.drops
+        self.drops
             && self.committer.get().is_some()
-            && pinned.saturating_add(len / UNIT_SIZE) > most
+            && pinned.saturating_add(wanted) > head.room.load(Relaxed) / share
     }
 
     /// How many bytes of windows this process should have at most.

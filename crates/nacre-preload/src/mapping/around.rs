@@ -120,8 +120,8 @@ pub fn mseal(c: &mut Call<'_>) -> Verdict {
     }
     // What is private can be memory of the process's own.
     {
-        let _pages = holes::lock();
-        private::part_with(c.vfs(), &parts)?;
+        let mut pages = holes::lock();
+        private::part_with(c.vfs(), &mut pages, &parts)?;
     }
     Err(Stop::Native)
 }

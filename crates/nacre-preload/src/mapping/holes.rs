@@ -48,6 +48,10 @@ pub struct Pages {
     zeroed: usize,
     /// What is mapped for a while.
     pub(super) windows: Windows,
+    /// What was copied of regions that come as copies, and may go again.
+    pub(super) copies: Windows,
+    /// How many pieces were copied that may not.
+    pub(super) kept: usize,
     /// Stores that did not go on where the one before had filled.
     scattered: usize,
     /// Where that was, and how many pages it had filled.
@@ -60,6 +64,8 @@ static PAGES: SpinLock<Pages> = SpinLock::new(Pages {
     zeros: Ranges::new(),
     zeroed: 0,
     windows: Windows::new(),
+    copies: Windows::new(),
+    kept: 0,
     scattered: 0,
     next: (0, 0),
 });
@@ -135,6 +141,13 @@ impl Pages {
         base: usize,
         range: &MapRange,
     ) -> Result<(), i32> {
+        if region.comes_as_copies() {
+            begin();
+            region.sparse = true;
+            let shown = (range.shown as usize).next_multiple_of(PAGE);
+            region.filled = region.filled.max((base + shown).min(region.len));
+            return Ok(());
+        }
         if region.private {
             return private::fill(vfs, region, base, range);
         }
@@ -189,9 +202,24 @@ impl Pages {
     pub fn forget(&mut self, vfs: &Vfs, range: Range<usize>) {
         if exist() {
             self.close_gone(vfs, &range);
+            self.forget_ages(&range);
             self.mapped.remove(range.clone());
             self.zeros.remove(range);
         }
+    }
+
+    /// Something is mapped there now.
+    pub(super) fn has_mapped(&mut self, range: Range<usize>) {
+        self.mapped.insert(range);
+    }
+
+    pub(super) fn is_mapped(&self, page: usize) -> bool {
+        self.mapped.contains(page)
+    }
+
+    /// The parts of a range that are mapped.
+    pub(super) fn mapped_in(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        self.mapped.within(range.clone())
     }
 
     /// Nothing can be accessed there any more.
@@ -213,6 +241,9 @@ impl Pages {
     ) -> Result<(), Stop> {
         let all = region.start..region.end();
         self.close_all(c.vfs(), &all);
+        if protection & PROT_WRITE != 0 {
+            self.keep_copies(&all);
+        }
         for part in self.mapped.within(all.clone()) {
             protect(c, part, protection)?;
         }
@@ -253,8 +284,10 @@ impl Pages {
             return self.again(page);
         }
         thread().retried.store(0, Relaxed);
+        come_for_a_while(vfs, region);
         let staying = region.staying();
         let supplied = match access.write {
+            _ if region.comes_as_copies() => self.copy_around(vfs, region, page),
             true if for_loads => self.allow_stores(vfs, region, page),
             write if region.windowed && self.show_window(vfs, region, page, write).is_some() => {
                 Some(())
@@ -268,7 +301,8 @@ impl Pages {
     /// Of a page that is there: another thread was quicker, or it cannot be accessed for a reason
     /// of its own.
     fn again(&self, page: usize) -> Fault {
-        let changes = self.scattered + self.windows.born() as usize;
+        let born = self.windows.born() + self.copies.born();
+        let changes = self.scattered + born as usize;
         let mark = page | (2 * changes) & (PAGE - 1) | 1;
         match thread().retried.swap(mark, Relaxed) == mark {
             true => Fault::NotOurs,
@@ -408,6 +442,9 @@ impl Pages {
         if range.start >= end || !region.sparse || !access.is_allowed(region.protection) {
             return;
         }
+        if region.comes_as_copies() {
+            return self.copy_for_kernel(vfs, region, range.start..end);
+        }
         if self.keep(vfs, region, &(range.start..end)).is_none() {
             return;
         }
@@ -435,6 +472,20 @@ impl Pages {
     }
 }
 
+/// What is missing of a region comes by windows from now on, if it would fill memory otherwise: a
+/// hole took none when it was mapped.
+fn come_for_a_while(vfs: &Vfs, region: &mut Region) {
+    let may = !region.windowed && region.protection & PROT_EXEC == 0;
+    if may && vfs.wants_windows(region.hold, region.len as u64) {
+        region.windowed = true;
+        let mut regions = REGIONS.lock();
+        let known = regions.iter_mut();
+        for known in known.filter(|known| known.start == region.start) {
+            known.windowed = true;
+        }
+    }
+}
+
 /// What a region shows of its file.
 pub(super) fn range_of(
     vfs: &Vfs,
@@ -443,8 +494,8 @@ pub(super) fn range_of(
     len: u64,
 ) -> Result<MapRange, VfsError> {
     match region.private {
+        _ if region.windowed => vfs.window_range(region.hold, offset, len),
         true => vfs.private_range(region.hold, offset, len),
-        false if region.windowed => vfs.window_range(region.hold, offset, len),
         false => vfs.map_range(region.hold, (offset, len), Holes::Leave, Staying::Always),
     }
 }
@@ -475,7 +526,7 @@ pub fn end_if_none(vfs: &Vfs) {
     // Whoever makes a region with holes has the lock until it is registered.
     let mut pages = lock();
     if !REGIONS.lock().iter().any(|region| region.sparse) {
-        (pages.zeroed, pages.scattered) = (0, 0);
+        (pages.zeroed, pages.scattered, pages.kept) = (0, 0, 0);
         EXIST.store(false, Relaxed);
         dispatch::look_at_buffers(false);
         symbols::serve_again(vfs);

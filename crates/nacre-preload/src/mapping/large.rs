@@ -33,7 +33,11 @@ impl Pages {
         page: usize,
         write: bool,
     ) -> Option<()> {
-        let gap = self.gap_around(region, page)?;
+        let size = match page == self.windows.loaded {
+            true => WINDOW,
+            false => SMALL,
+        };
+        let gap = self.gap_around(region, page, size)?;
         let part = match write {
             true => page..(page + self.run_of_stores(page) * PAGE).min(gap.end),
             false => gap,
@@ -63,12 +67,13 @@ impl Pages {
         }
     }
 
-    /// The part of a window's size around a page that shows nothing.
-    fn gap_around(&self, region: &Region, page: usize) -> Option<Range<usize>> {
-        let size = match page == self.windows.loaded {
-            true => WINDOW,
-            false => SMALL,
-        };
+    /// The part of a size, a power of two, around a page that shows nothing.
+    pub(super) fn gap_around(
+        &self,
+        region: &Region,
+        page: usize,
+        size: usize,
+    ) -> Option<Range<usize>> {
         let start = (page & !(size - 1)).max(region.start);
         let end = ((page & !(size - 1)) + size).min(region.start + region.filled);
         self.gaps(start..end)

@@ -17,6 +17,7 @@ mod private;
 mod ranges;
 pub mod remap;
 mod robust;
+mod touched;
 mod windows;
 
 use core::ops::Range;
@@ -65,7 +66,7 @@ struct Region {
     granule: usize,
     /// What the process stores concerns itself alone.
     private: bool,
-    /// Units are mapped for a while.
+    /// Units are mapped for a while, or bytes are copied when they are touched.
     windowed: bool,
 }
 
@@ -79,6 +80,11 @@ impl Region {
             true => Staying::Window,
             false => Staying::Always,
         }
+    }
+
+    /// Whether what is touched of it is copied.
+    fn comes_as_copies(&self) -> bool {
+        self.private && self.windowed
     }
 
     fn is_chunked(&self) -> bool {
@@ -180,7 +186,7 @@ fn map(c: &mut Call<'_>) -> Verdict {
     };
     let made = match plan.showing {
         Showing::Copy => map_copy(c, &plan),
-        Showing::Shared | Showing::Private => map_units(c, &plan),
+        Showing::Shared | Showing::Private | Showing::Touched => map_units(c, &plan),
     };
     if made.is_err() || plan.showing == Showing::Copy {
         c.vfs().mapping_removed(plan.hold);
@@ -256,7 +262,7 @@ fn map_units(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
         filled: 0,
         sparse: false,
         granule: plan.granule as usize,
-        private: plan.showing == Showing::Private,
+        private: plan.showing != Showing::Shared,
         windowed: plan.windows,
     };
     make_way(c, c.arg(0), len);
@@ -361,7 +367,9 @@ fn replace_natively(c: &mut Call<'_>) -> Verdict {
 fn make_way(c: &Call<'_>, start: usize, len: usize) {
     if holes::exist() {
         let end = start.saturating_add(len.next_multiple_of(PAGE));
-        holes::lock().close_all(c.vfs(), &(start..end));
+        let mut pages = holes::lock();
+        pages.close_all(c.vfs(), &(start..end));
+        pages.keep_copies(&(start..end));
     }
 }
 
@@ -438,7 +446,7 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         }
     }
     if protection & PROT_EXEC != 0 && private::must_be_copied(&parts) {
-        private::part_with(c.vfs(), &parts)?;
+        private::part_with(c.vfs(), &mut pages, &parts)?;
         drop(pages);
         return mprotect(c);
     }
@@ -586,7 +594,9 @@ pub fn madvise(c: &mut Call<'_>) -> Verdict {
     let parts = parts_in(c.arg(0), c.arg(1));
     match c.int(2) {
         libc::MADV_REMOVE if parts.iter().all(|part| part.private) => Err(Stop::Native),
-        libc::MADV_DONTNEED if parts.iter().any(|part| part.private) => private::reload(c, &parts),
+        libc::MADV_DONTNEED if parts.iter().any(|part| part.private) => {
+            private::reload(c, &mut holes::lock(), &parts)
+        }
         advice if around::is_refused(advice) && !parts.is_empty() => {
             Err(Stop::Errno(libc::EOPNOTSUPP))
         }

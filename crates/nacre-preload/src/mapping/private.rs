@@ -13,6 +13,7 @@ use libc::{
 };
 use nacre_vfs::{MapRange, Vfs};
 
+use super::holes::Pages;
 use super::ranges::Ranges;
 use super::{PAGE, Region, anonymous, outside, place_of, take_out};
 use crate::entry::call::{Call, Verdict, sink};
@@ -23,7 +24,7 @@ use crate::runtime::kernel::checked;
 const BOTH: i32 = PROT_READ | PROT_WRITE;
 
 /// Memory that takes the place of something mapped once it has its contents.
-struct Fresh(Range<usize>);
+pub(super) struct Fresh(Range<usize>);
 
 impl Fresh {
     fn new(len: usize) -> Result<Fresh, i32> {
@@ -34,8 +35,16 @@ impl Fresh {
         }
     }
 
+    /// Gives back what lies behind its first bytes, whole pages.
+    pub(super) fn cut(&mut self, len: usize) {
+        let (end, rest) = (self.0.start + len, self.0.len() - len);
+        if rest > 0 && checked(SYS_munmap, &[end, rest]).is_ok() {
+            self.0.end = end;
+        }
+    }
+
     /// Other threads see what was there or what is here.
-    fn put(self, at: usize, protection: i32) -> Result<(), i32> {
+    pub(super) fn put(self, at: usize, protection: i32) -> Result<(), i32> {
         let (start, len) = (self.0.start, self.0.len());
         checked(SYS_mprotect, &[start, len, protection as usize])?;
         let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as usize;
@@ -86,6 +95,16 @@ pub fn fill(vfs: &Vfs, region: &mut Region, base: usize, range: &MapRange) -> Re
 
 /// Bytes of the file instead of its units.
 fn copy(vfs: &Vfs, region: &Region, place: Range<usize>) -> Result<(), i32> {
+    let (fresh, _) = copied(vfs, region, place.clone())?;
+    fresh.put(place.start, region.protection)
+}
+
+/// Memory with bytes of the file, and how many it has.
+pub(super) fn copied(
+    vfs: &Vfs,
+    region: &Region,
+    place: Range<usize>,
+) -> Result<(Fresh, usize), i32> {
     let fresh = Fresh::new(place.len())?;
     let offset = region.offset + (place.start - region.start) as u64;
     let mut done = 0;
@@ -97,13 +116,16 @@ fn copy(vfs: &Vfs, region: &Region, place: Range<usize>) -> Result<(), i32> {
             Err(_) => return Err(libc::EIO),
         }
     }
-    fresh.put(place.start, region.protection)
+    Ok((fresh, done))
 }
 
-/// Whether the kernel refuses to run what is mapped there: it lies on a file system without
-/// programs.
+/// Whether what is mapped there cannot be run as it is: it comes as copies, whose code nobody has
+/// looked at, or lies on a file system without programs.
 pub fn must_be_copied(parts: &[Region]) -> bool {
     let refused = |part: &Region| {
+        if part.comes_as_copies() {
+            return true;
+        }
         let shown = [
             part.start,
             part.filled,
@@ -118,13 +140,16 @@ pub fn must_be_copied(parts: &[Region]) -> bool {
     parts.iter().any(refused)
 }
 
-/// Makes memory like any other of the private ones of some parts, with what they show. To be
-/// called with `holes::lock`.
-pub fn part_with(vfs: &Vfs, parts: &[Region]) -> Result<(), Stop> {
+/// Makes memory like any other of the private ones of some parts, with what they show.
+pub fn part_with(vfs: &Vfs, pages: &mut Pages, parts: &[Region]) -> Result<(), Stop> {
     for part in parts.iter().filter(|part| part.private) {
+        if part.comes_as_copies() {
+            pages.copy_all(vfs, part);
+        }
         become_memory(part).map_err(Stop::Errno)?;
         let taken = take_out(vfs, part.start, part.len);
         taken.iter().for_each(|part| vfs.mapping_removed(part.hold));
+        pages.forget(vfs, part.start..part.end());
     }
     Ok(())
 }
@@ -145,8 +170,7 @@ fn become_memory(part: &Region) -> Result<(), i32> {
 }
 
 /// madvise with `MADV_DONTNEED`: what the process has stored is dropped, and the file shows again.
-/// To be called with `holes::lock`.
-pub fn reload(c: &Call<'_>, parts: &[Region]) -> Verdict {
+pub fn reload(c: &Call<'_>, pages: &mut Pages, parts: &[Region]) -> Verdict {
     let (start, len) = (c.arg(0), c.arg(1).next_multiple_of(PAGE));
     if !start.is_multiple_of(PAGE) {
         return Err(Stop::Native);
@@ -156,6 +180,10 @@ pub fn reload(c: &Call<'_>, parts: &[Region]) -> Verdict {
         checked(SYS_madvise, &[start, len, c.arg(2)]).map_err(Stop::Errno)?;
     }
     for mut part in private {
+        if part.comes_as_copies() {
+            pages.drop_copies(&(part.start..part.end()))?;
+            continue;
+        }
         let range = c
             .vfs()
             .private_range(part.hold, part.offset, part.filled as u64)?;

@@ -26,8 +26,8 @@ pub fn mremap(c: &mut Call<'_>) -> Verdict {
         // The kernel moves what the program has stored, too, once it is memory like any other.
         let cut = parts_in(start, old_len.max(PAGE));
         {
-            let _pages = holes::lock();
-            private::part_with(c.vfs(), &cut)?;
+            let mut pages = holes::lock();
+            private::part_with(c.vfs(), &mut pages, &cut)?;
         }
         return mremap(c);
     }

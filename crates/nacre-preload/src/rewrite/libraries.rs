@@ -1,10 +1,13 @@
 //! Shared libraries of pools for programs that need them at start.
 //!
 //! The dynamic linker opens them before any code of ours runs in the new program. So whoever
-//! executes the program copies them to a folder of the host that goes in front of
-//! `LD_LIBRARY_PATH`; the new program takes the folder out of its environment and removes it.
+//! executes the program copies them to memory that the program inherits, and makes a folder of
+//! links to these copies that goes in front of `LD_LIBRARY_PATH`. The new program takes the folder
+//! out of its environment, removes it and closes the copies. A folder of files would not do: a file
+//! system of shared memory may be small, or have no programs (`noexec`), as containers' is.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -12,14 +15,17 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use nacre_runtime::Folder;
 use nacre_vfs::{Reply, Vfs};
-use rustix::io::{Errno, write};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{Errno, FdFlags, fcntl_setfd, write};
 
 use crate::entry::call::{HERE, sink, terminated};
 use crate::rewrite::dynamic::Dynamic;
-use crate::runtime::kernel::{self, checked};
+use crate::runtime::kernel::{self, call, checked};
 
 /// What names of folders with copies begin with, in the user's own folder.
 const NAME: &str = "libraries-";
+/// Where links of such a folder lead: this, and the number of a descriptor.
+const COPY: &str = "/proc/self/fd/";
 /// Most libraries copied for one program.
 const LIBRARIES_MAX: usize = 256;
 
@@ -84,19 +90,20 @@ impl Libraries {
         self.found.is_empty()
     }
 
-    /// Writes them to a new folder of the host, whose path is the answer.
+    /// Makes a new folder of the host that leads to copies of them, for who is executed next.
     pub fn write(&self) -> Result<Vec<u8>, i32> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (kernel::getpid(), COUNT.fetch_add(1, Relaxed));
         let own = Folder::make_of_user().map_err(|_| libc::EACCES)?;
         let name = format!("{NAME}{pid}-{number}");
         let folder = own.fresh_folder(&name).map_err(|_| libc::EACCES)?;
+        let path = folder.path().as_os_str().as_bytes().to_vec();
         let mut files = self.found.iter();
-        if let Err(errno) = files.try_for_each(|(name, image)| write_file(&folder, name, image)) {
-            own.remove_folder(&name);
+        if let Err(errno) = files.try_for_each(|(name, image)| show(&folder, name, image)) {
+            remove(&path);
             return Err(errno);
         }
-        Ok(folder.path().as_os_str().as_bytes().to_vec())
+        Ok(path)
     }
 }
 
@@ -191,21 +198,31 @@ fn folders(list: &[u8], origin: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn write_file(folder: &Folder, name: &[u8], mut image: &[u8]) -> Result<(), i32> {
+/// Makes a link to a copy that the next program inherits.
+fn show(folder: &Folder, name: &[u8], image: &[u8]) -> Result<(), i32> {
     let name = str::from_utf8(name).map_err(|_| libc::EILSEQ)?;
-    let file = folder.make_file(name).map_err(|_| libc::EIO)?;
-    while !image.is_empty() {
-        match write(&file, image) {
-            Ok(written) => image = &image[written..],
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.raw_os_error()),
-        }
-    }
+    let copy = copied(name, image).map_err(Errno::raw_os_error)?;
+    let place = format!("{COPY}{}", copy.as_raw_fd());
+    folder.make_link(name, &place).map_err(|_| libc::EIO)?;
+    fcntl_setfd(&copy, FdFlags::empty()).map_err(Errno::raw_os_error)?;
+    let _until_removed = copy.into_raw_fd();
     Ok(())
 }
 
-/// Removes a folder that [`Libraries::write`] made, and no other: when its program has started, or
-/// could not be executed.
+fn copied(name: &str, mut image: &[u8]) -> Result<OwnedFd, Errno> {
+    let copy = memfd_create(name.get(..200).unwrap_or(name), MemfdFlags::CLOEXEC)?;
+    while !image.is_empty() {
+        match write(&copy, image) {
+            Ok(written) => image = &image[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(copy)
+}
+
+/// Removes a folder that [`Libraries::write`] made, and no other, and closes the copies: when its
+/// program has started, or could not be executed.
 pub fn remove(folder: &[u8]) {
     let path = Path::new(OsStr::from_bytes(folder));
     let name = path.file_name().and_then(OsStr::to_str);
@@ -215,7 +232,20 @@ pub fn remove(folder: &[u8]) {
     if let Ok(Some(own)) = Folder::of_user()
         && path.parent() == Some(own.path())
     {
+        close_copies(&own, name);
         own.remove_folder(name);
+    }
+}
+
+fn close_copies(own: &Folder, name: &str) {
+    let Ok(Some(folder)) = own.folder(name, false) else {
+        return;
+    };
+    let links = folder.names().into_iter();
+    let links = links.filter_map(|name| folder.link(&name));
+    let copies = links.filter_map(|link| link.strip_prefix(COPY)?.parse::<usize>().ok());
+    for fd in copies {
+        call(libc::SYS_close, &[fd]);
     }
 }
 

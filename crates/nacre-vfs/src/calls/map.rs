@@ -77,12 +77,16 @@ pub enum Showing {
     Shared,
     /// By its units, until the process stores: it gets pages of its own then.
     Private,
+    /// By copies of what the process touches.
+    Touched,
     /// By a copy.
     Copy,
 }
 
 /// Private mappings of fewer bytes are a copy: that takes less time.
 const LEAST_SHOWN: u64 = 32 << 10;
+/// Where units cannot be shown, so many bytes of a file and more are copied as they are touched.
+const LEAST_TOUCHED: u64 = 1 << 20;
 /// Units that lie apart are copied where there are more pieces than one for so many bytes: a
 /// process can have 65530 mappings.
 const BYTES_PER_PIECE: u64 = 64 << 10;
@@ -102,7 +106,7 @@ pub struct MapPlan {
     pub granule: u64,
     /// Whether the file was opened so that `PROT_WRITE` may be added later.
     pub may_write: bool,
-    /// The range has no pieces: what is touched of it is mapped for a while.
+    /// The range has no pieces: what is touched of it is mapped for a while, or copied.
     pub windows: bool,
 }
 
@@ -126,13 +130,7 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         check_request(&file, request)?;
-        let showing = match request.shared {
-            true => Showing::Shared,
-            false if request.len >= LEAST_SHOWN && file.mount.fs.maps_privately() => {
-                Showing::Private
-            }
-            false => Showing::Copy,
-        };
+        let showing = showing(&file, request)?;
         let hold = self.begin_mapping(&file, showing, request.write)?;
         let plan = self.plan(&file, hold, request, showing);
         if plan.is_err() {
@@ -150,25 +148,30 @@ impl Vfs {
     ) -> Result<MapPlan, VfsError> {
         let (offset, len) = (request.offset, request.len);
         let size = file.mount.fs.size(file.node())?;
-        let windows = showing == Showing::Shared
-            && !request.exec
-            && file
-                .mount
-                .fs
-                .maps_by_windows(size.saturating_sub(offset).min(len));
+        let file_bytes = size.saturating_sub(offset).min(len);
+        let windows = match showing {
+            Showing::Touched => true,
+            Showing::Shared => !request.exec && file.mount.fs.maps_by_windows(file_bytes),
+            Showing::Private | Showing::Copy => false,
+        };
         Ok(MapPlan {
             hold,
-            file_bytes: size.saturating_sub(offset).min(len),
+            file_bytes,
             showing,
             range: match showing {
-                Showing::Shared if windows => self.window_range(hold, offset, len)?,
+                Showing::Shared | Showing::Touched if windows => {
+                    self.window_range(hold, offset, len)?
+                }
                 Showing::Shared => {
                     self.map_range(hold, (offset, len), Holes::Leave, Staying::Always)?
                 }
                 Showing::Private => self.private_range(hold, offset, len)?,
-                Showing::Copy => MapRange::default(),
+                Showing::Touched | Showing::Copy => MapRange::default(),
             },
-            granule: file.mount.fs.map_granule(),
+            granule: match showing {
+                Showing::Touched => UNIT_SIZE,
+                _ => file.mount.fs.map_granule(),
+            },
             may_write: !request.shared || writable(file.flags()),
             windows,
         })
@@ -186,7 +189,7 @@ impl Vfs {
             false => (MapAccess::Load, OFD_MAPPED),
             true => (MapAccess::Store, OFD_MAPPED | OFD_STORED),
         };
-        let holds = showing != Showing::Copy;
+        let holds = matches!(showing, Showing::Shared | Showing::Private);
         fs.pin(node)?;
         if holds && let Err(error) = fs.map_begin(node, access) {
             fs.unpin(node.ino)?;
@@ -223,6 +226,12 @@ impl Vfs {
             shown: end.saturating_sub(offset).min(len),
             ..MapRange::default()
         })
+    }
+
+    /// Whether what comes of a mapping from now on should come by windows.
+    pub fn wants_windows(&self, hold: MapHold, len: u64) -> bool {
+        let file = self.mapped_file(hold);
+        file.is_ok_and(|file| file.mount.fs.maps_by_windows(len))
     }
 
     /// How many bytes of windows of a file this process should have at most.
@@ -382,6 +391,29 @@ impl Vfs {
     fn mapped_file(&self, hold: MapHold) -> Result<OpenFile<'_>, VfsError> {
         self.open_file(hold.0, false)
     }
+}
+
+/// How a mapping is to show its file.
+fn showing(file: &OpenFile<'_>, request: MapRequest) -> Result<Showing, VfsError> {
+    let fs = &file.mount.fs;
+    if request.shared {
+        return Ok(Showing::Shared);
+    }
+    if fs.maps_privately() {
+        let shown = request.len >= LEAST_SHOWN;
+        return Ok(if shown {
+            Showing::Private
+        } else {
+            Showing::Copy
+        });
+    }
+    let bytes = fs.size(file.node())?.saturating_sub(request.offset);
+    let touched = bytes.min(request.len) >= LEAST_TOUCHED && !request.exec;
+    Ok(if touched {
+        Showing::Touched
+    } else {
+        Showing::Copy
+    })
 }
 
 fn check_request(file: &OpenFile<'_>, request: MapRequest) -> Result<(), VfsError> {
