@@ -1,8 +1,9 @@
-# Shared mappings of files on a disk that are 16 times the cache.
+# Mappings of files on a disk that are 16 times the cache.
 . "$PROGRAMS/expect.sh"
 
 PY=/usr/bin/python3
 WORK=$PROGRAMS/around/large-mappings.py
+PRIVATE=$PROGRAMS/around/private-mappings.py
 MB=64
 
 # What a power cut leaves is what the disk alone has.
@@ -155,6 +156,26 @@ P
     contains "check" clean "$("$NACRE" check "$DISK/a")"
 }
 
+private_ones() {
+    note "private mappings are copied as they are touched"
+    fresh "$DISK/a"
+    local seed
+    for seed in 1 2 3; do on "$DISK/a" $PY "$PRIVATE" oracle /nacre/p "$seed" "$SCRATCH/out"; done
+    on "$DISK/a" $PY "$PRIVATE" cut /nacre/p
+    on "$DISK/a" $PY "$WORK" make /nacre/f $MB
+    gives "memory" "made read" on "$DISK/a" $PY "$PRIVATE" memory /nacre/f
+    contains "check" clean "$("$NACRE" check "$DISK/a")"
+}
+
+many_small() {
+    note "many small files, mapped at once"
+    fresh "$DISK/a"
+    on "$DISK/a" bash -c "$(declare -f memory_of); PY=$PY NACRE='$NACRE'
+        $PY '$PRIVATE' many /nacre 160 && memory_of '$DISK/a' >'$SCRATCH/memory'"
+    (($(cat "$SCRATCH/memory") < 16)) || fail "memory: $(cat "$SCRATCH/memory") MiB"
+    contains "check" clean "$("$NACRE" check "$DISK/a")"
+}
+
 leave() {
     "$NACRE" delete --force "$DISK/a" >/dev/null 2>&1 || true
     "$NACRE" delete --force "$DISK/copy" >/dev/null 2>&1 || true
@@ -171,4 +192,6 @@ else
     all_killed
     lmdb
     allowed_later
+    private_ones
+    many_small
 fi

@@ -5,7 +5,7 @@
 
 use libc::{MADV_REMOVE, O_ACCMODE, O_RDONLY};
 
-use super::{PAGE, Region, forget, holes, make_way, parts_in, private};
+use super::{PAGE, Region, forget, holes, make_way, own, parts_in};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::program::identity;
@@ -121,7 +121,7 @@ pub fn mseal(c: &mut Call<'_>) -> Verdict {
     // What is private can be memory of the process's own.
     {
         let mut pages = holes::lock();
-        private::part_with(c.vfs(), &mut pages, &parts)?;
+        own::part_with(c.vfs(), &mut pages, &parts)?;
     }
     Err(Stop::Native)
 }

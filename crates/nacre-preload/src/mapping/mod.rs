@@ -13,6 +13,7 @@ pub mod around;
 pub mod buffers;
 pub mod holes;
 mod large;
+mod own;
 mod private;
 mod ranges;
 pub mod remap;
@@ -446,7 +447,7 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         }
     }
     if protection & PROT_EXEC != 0 && private::must_be_copied(&parts) {
-        private::part_with(c.vfs(), &mut pages, &parts)?;
+        own::part_with(c.vfs(), &mut pages, &parts)?;
         drop(pages);
         return mprotect(c);
     }
@@ -595,7 +596,7 @@ pub fn madvise(c: &mut Call<'_>) -> Verdict {
     match c.int(2) {
         libc::MADV_REMOVE if parts.iter().all(|part| part.private) => Err(Stop::Native),
         libc::MADV_DONTNEED if parts.iter().any(|part| part.private) => {
-            private::reload(c, &mut holes::lock(), &parts)
+            own::reload(c, &mut holes::lock(), &parts)
         }
         advice if around::is_refused(advice) && !parts.is_empty() => {
             Err(Stop::Errno(libc::EOPNOTSUPP))

@@ -9,14 +9,13 @@ use core::ops::Range;
 
 use libc::{
     MAP_FIXED, MAP_PRIVATE, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_EXEC, PROT_READ, PROT_WRITE,
-    SYS_madvise, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munmap,
+    SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munmap,
 };
 use nacre_vfs::{MapRange, Vfs};
 
-use super::holes::Pages;
 use super::ranges::Ranges;
-use super::{PAGE, Region, anonymous, outside, place_of, take_out};
-use crate::entry::call::{Call, Verdict, sink};
+use super::{PAGE, Region, anonymous, place_of};
+use crate::entry::call::sink;
 use crate::entry::errno::Stop;
 use crate::entry::user;
 use crate::runtime::kernel::checked;
@@ -140,21 +139,8 @@ pub fn must_be_copied(parts: &[Region]) -> bool {
     parts.iter().any(refused)
 }
 
-/// Makes memory like any other of the private ones of some parts, with what they show.
-pub fn part_with(vfs: &Vfs, pages: &mut Pages, parts: &[Region]) -> Result<(), Stop> {
-    for part in parts.iter().filter(|part| part.private) {
-        if part.comes_as_copies() {
-            pages.copy_all(vfs, part);
-        }
-        become_memory(part).map_err(Stop::Errno)?;
-        let taken = take_out(vfs, part.start, part.len);
-        taken.iter().for_each(|part| vfs.mapping_removed(part.hold));
-        pages.forget(vfs, part.start..part.end());
-    }
-    Ok(())
-}
-
-fn become_memory(part: &Region) -> Result<(), i32> {
+/// Memory like any other takes the place of what a part shows.
+pub(super) fn become_memory(part: &Region) -> Result<(), i32> {
     let fresh = Fresh::new(part.len)?;
     let shown = |protection: i32| {
         let args = [part.start, part.filled, protection as usize];
@@ -169,35 +155,8 @@ fn become_memory(part: &Region) -> Result<(), i32> {
     fresh.put(part.start, part.protection)
 }
 
-/// madvise with `MADV_DONTNEED`: what the process has stored is dropped, and the file shows again.
-pub fn reload(c: &Call<'_>, pages: &mut Pages, parts: &[Region]) -> Verdict {
-    let (start, len) = (c.arg(0), c.arg(1).next_multiple_of(PAGE));
-    if !start.is_multiple_of(PAGE) {
-        return Err(Stop::Native);
-    }
-    let private: Vec<Region> = parts.iter().filter(|part| part.private).copied().collect();
-    for (start, len) in outside(&private, start..start.saturating_add(len)) {
-        checked(SYS_madvise, &[start, len, c.arg(2)]).map_err(Stop::Errno)?;
-    }
-    for mut part in private {
-        if part.comes_as_copies() {
-            pages.drop_copies(&(part.start..part.end()))?;
-            continue;
-        }
-        let range = c
-            .vfs()
-            .private_range(part.hold, part.offset, part.filled as u64)?;
-        for hole in holes_of(&part, &range) {
-            let args = [hole.start, hole.len(), libc::MADV_DONTNEED as usize];
-            checked(SYS_madvise, &args).map_err(Stop::Errno)?;
-        }
-        fill(c.vfs(), &mut part, 0, &range).map_err(Stop::Errno)?;
-    }
-    Ok(0)
-}
-
 /// The addresses of what is neither a piece nor a copy.
-fn holes_of(part: &Region, range: &MapRange) -> Vec<Range<usize>> {
+pub(super) fn holes_of(part: &Region, range: &MapRange) -> Vec<Range<usize>> {
     let pieces = range.pieces.iter().map(|piece| (piece.at, piece.len));
     let mut taken = Ranges::new();
     for (at, len) in pieces.chain(range.copies.iter().copied()) {

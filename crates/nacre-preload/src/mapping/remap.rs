@@ -2,7 +2,7 @@
 
 use libc::{MAP_FIXED, MAP_NORESERVE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 
-use super::{PAGE, Region, forget, holes, make_way, parts_in, private, reserve, show, unmap};
+use super::{PAGE, Region, forget, holes, make_way, own, parts_in, reserve, show, unmap};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 
@@ -27,7 +27,7 @@ pub fn mremap(c: &mut Call<'_>) -> Verdict {
         let cut = parts_in(start, old_len.max(PAGE));
         {
             let mut pages = holes::lock();
-            private::part_with(c.vfs(), &mut pages, &cut)?;
+            own::part_with(c.vfs(), &mut pages, &cut)?;
         }
         return mremap(c);
     }

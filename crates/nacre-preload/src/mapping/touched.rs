@@ -3,7 +3,7 @@
 //!
 //! Copies that the process could not store to may go again, the oldest first: the file has them.
 //!
-//! [D109]: ../../../../docs/decisions/0109-a-large-private-mapping-of-a-disk-is-copied-as-it-is-touched.md
+//! [D109]: ../../../../docs/decisions/0109-a-large-private-mapping-is-copied-as-it-is-touched.md
 
 use core::ops::Range;
 
