@@ -42,6 +42,8 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // What Rust's library calls of ours is ours, not what the program has by that name.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     if let Some(option) = nacre_link::packed_relocations() {
         println!("cargo:rustc-cdylib-link-arg={option}");
     }

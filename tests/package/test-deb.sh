@@ -3,6 +3,7 @@
 # takes a minute or two for each.
 #
 #   tests/package/test-deb.sh PACKAGE.deb [SUITE...]
+# SUITE may be testing: the newest glibc, but what it holds changes from day to day.
 # Environment: MIRROR
 set -euo pipefail
 package=$(realpath "$1")

@@ -136,8 +136,12 @@ fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
 fn lost_copy(pool: &Path, copy: &CopyInfo) -> String {
     let (path, state, pool) = (copy.path.display(), copy.state.name(), pool.display());
     // It is not used before, though it may be there again.
+    let rebuild = format!("nacre device rebuild {pool}");
     let help = match copy.state {
-        LegState::Missing => format!("once it is back: nacre device rebuild {pool}"),
+        LegState::Missing => format!("once it is back: {rebuild}"),
+        LegState::Failed => format!(
+            "it is not used any more: nacre device replace {pool} {path} NEW, or if it is sound: {rebuild}"
+        ),
         _ => format!("see nacre device list {pool}"),
     };
     format!("{path}: is {state}; {help}")

@@ -201,6 +201,18 @@ fn threads_that_are_cancelled_end_outside_of_nacre() {
 }
 
 #[test]
+fn nacre_calls_no_function_of_the_program() {
+    let stage = Stage::new();
+    let program = compiled(&stage, "own_names", "own_names", &["-rdynamic"]);
+    succeeds(&in_folder(&stage, &program, ""));
+}
+
+#[test]
+fn handlers_see_whether_a_call_goes_on() {
+    check("interrupted");
+}
+
+#[test]
 fn who_asks_about_free_numbers_does_not_disturb_who_opens_there() {
     check("numbers");
 }

@@ -46,6 +46,7 @@ lost() { # $1: which, $2: what happens to it
     rows_survive "$a" "$2"
     contains "states" failed "$(states "$other")"
     contains "check" clean "$(nacre check "$other" 2>/dev/null)"
+    contains "what to do" "device replace $other" "$(nacre check "$other" 2>&1 >/dev/null)"
     note "and goes on without it"
     rows_survive "$other" :
     rm -f "$SCRATCH/$left"

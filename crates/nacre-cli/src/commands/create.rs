@@ -88,6 +88,9 @@ pub struct Arguments {
     /// Report as JSON
     #[arg(long)]
     json: bool,
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
 }
 
 #[derive(Serialize)]
@@ -186,6 +189,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(bytes) = arguments.cache {
         match volume.is_cached() {
             true => Volume::store_cache(&arguments.devices[0], bytes)?,
+            false if arguments.quiet => {}
             false => eprintln!("nacre: {NO_CACHE}"),
         }
     }
@@ -204,7 +208,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     if arguments.json {
         output::json(&made)?;
-    } else {
+    } else if !arguments.quiet {
         output::write(describe(&made, volume.survives()).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)

@@ -264,7 +264,7 @@ impl Mount {
                 Ok(Event::Signal) => self.leave(),
                 Ok(Event::StarterEnded) => {
                     orphaned = true;
-                    self.leave_if_unused();
+                    self.leave_if_unused_or_say_so();
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if orphaned {
@@ -297,13 +297,18 @@ impl Mount {
         }
     }
 
-    /// The starter has ended. Whoever still expects the pool there goes on to see it.
-    fn leave_if_unused(&self) {
-        let used = kernel_mounts::is_expected(&self.folder, &self.identity);
-        if used || unmount(&self.folder, false).is_err() {
+    /// The starter has ended, and waits until it knows whether this is to stay.
+    fn leave_if_unused_or_say_so(&self) {
+        if !self.leave_if_unused() {
             let mut output = io::stdout();
             let _nobody_waits = output.write_all(&[STAYS]).and_then(|()| output.flush());
         }
+    }
+
+    /// Whoever still expects the pool there goes on to see it. False: it stays.
+    fn leave_if_unused(&self) -> bool {
+        let used = kernel_mounts::is_expected(&self.folder, &self.identity);
+        !used && unmount(&self.folder, false).is_ok()
     }
 
     fn leave(&self) {

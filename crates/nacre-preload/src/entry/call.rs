@@ -369,6 +369,7 @@ impl<'a> Call<'a> {
             // SAFETY: as in `outside`.
             return unsafe { kernel::syscall(number, args) };
         }
+        self.frame.execute_natively();
         thread.shown.store(&raw mut self.frame.shown, Relaxed);
         let result = self.outside(number, args);
         thread.shown.store(core::ptr::null_mut(), Relaxed);

@@ -114,10 +114,13 @@ fn named(
         let value = text.strip_prefix(reach::VARIABLE.as_bytes())?;
         value.strip_prefix(b"=")
     });
-    if Policy::of(own.or(policy)) == Policy::Allow || runs_another(environment) {
+    if Policy::of(own.or(policy)) == Policy::Allow {
         return None;
     }
     let hidden = by_kernel::hidden(why);
+    if runs_another(environment) {
+        return None;
+    }
     let mounts: Vec<&[u8]> = hidden.iter().map(Vec::as_slice).collect();
     let start = Start {
         mounts: &mounts,
@@ -129,7 +132,7 @@ fn named(
 }
 
 /// Whether Valgrind's launcher starts one of its tools: a static program that runs another one,
-/// which loads this library.
+/// which loads this library. The tool reads that program's file by the kernel.
 fn runs_another(environment: &[Vec<u8>]) -> bool {
     let mut settings = environment.iter();
     settings.any(|text| text.starts_with(b"VALGRIND_LAUNCHER="))

@@ -7,6 +7,7 @@ pub(crate) mod kernel;
 pub(crate) mod log;
 pub(crate) mod mask;
 pub(crate) mod robust;
+pub(crate) mod sanitizer;
 pub(crate) mod signals;
 pub(crate) mod spin;
 pub(crate) mod stack;

@@ -517,7 +517,9 @@ impl Registers {
     unsafe fn as_program_sees_it(&self, call: *const Shown) -> Self {
         // SAFETY: the caller's promise.
         if let Some(call) = unsafe { call.as_ref() } {
-            let rip = patch::origin(call.resume).map_or(call.resume, |at| at + SYSCALL_LEN);
+            // The C library cancels a thread only if this says that the call is not done.
+            let behind = usize::from(call.is_over(self.rip)) * SYSCALL_LEN;
+            let rip = patch::origin(call.resume).map_or(call.resume, |at| at + behind);
             return Registers {
                 rip,
                 rsp: call.rsp,

@@ -16,6 +16,8 @@ use crate::runtime::tls::{CONCURRENTLY, IN_NACRE, SHARES_MEMORY, Thread};
 /// What handlers are shown of a call that they interrupt.
 #[repr(C)]
 pub struct Shown {
+    /// Where to continue: set by one of the methods of [`Frame`].
+    target: usize,
     /// Address of the stub's `syscall` instruction.
     pub resume: usize,
     /// Stack pointer of the program.
@@ -33,8 +35,6 @@ pub struct Frame {
     pub rax: usize,
     /// The six arguments: rdi, rsi, rdx, r10, r8, r9.
     pub args: [usize; 6],
-    /// Where to continue: set by one of the methods.
-    target: usize,
     /// Where the call was made. Rust keeps the saved registers, so they are not restored from here.
     pub shown: Shown,
     /// Top of our stack, 0 on the program's.
@@ -43,28 +43,37 @@ pub struct Frame {
     pub block: usize,
 }
 
+impl Shown {
+    /// Whether the call is over for a thread that is interrupted at `rip`. If not, it begins or
+    /// begins again.
+    pub fn is_over(&self, rip: usize) -> bool {
+        let executed = nacre_executed as *const () as usize;
+        rip == executed || self.target == self.resume + SYSCALL_LEN
+    }
+}
+
 impl Frame {
     /// Where in a frame is the program's stack pointer.
     pub const RSP_AT: usize = offset_of!(Frame, shown) + offset_of!(Shown, rsp);
     /// Where in a frame is the address that handlers are shown.
     pub const RESUME_AT: usize = offset_of!(Frame, shown) + offset_of!(Shown, resume);
     /// Where in a frame is the address to continue at.
-    pub const TARGET_AT: usize = offset_of!(Frame, target);
+    pub const TARGET_AT: usize = offset_of!(Frame, shown) + offset_of!(Shown, target);
 
     /// The stub executes the call with the registers as they are in the frame.
     pub fn execute_natively(&mut self) {
-        self.target = self.shown.resume;
+        self.shown.target = self.shown.resume;
     }
 
     /// The call is done: continue behind the stub's `syscall` with `result`.
     pub fn finish(&mut self, result: isize) {
         self.rax = result as usize;
-        self.target = self.shown.resume + SYSCALL_LEN;
+        self.shown.target = self.shown.resume + SYSCALL_LEN;
     }
 
     /// The same call enters again, after deferred signals were delivered.
     pub fn restart(&mut self) {
-        self.target = nacre_entry as *const () as usize;
+        self.shown.target = nacre_entry as *const () as usize;
     }
 }
 
@@ -80,6 +89,7 @@ unsafe extern "C" {
     fn nacre_left();
     fn nacre_left_end();
     fn nacre_execute(call: *const [usize; 7], rsp: usize, block: usize) -> Raw;
+    fn nacre_executed();
 }
 
 /// Where a thread is at the end of a call.
@@ -379,7 +389,7 @@ global_asm!(
     "push rdx",
     "push r10",
     "mov rcx, [r11 + {block}]",
-    "lea rax, [rsp + 6 * 8]",
+    "lea rax, [rsp + 5 * 8]",
     "mov qword ptr fs:[rcx + {shown}], rax",
     "mov byte ptr fs:[rcx + {deferred}], 0",
     "and byte ptr fs:[rcx], {outside}",
@@ -450,7 +460,8 @@ global_asm!(
     "pop rax",
     "ret",
     // A call of the kernel from the middle of ours.
-    ".hidden nacre_execute",
+    ".globl nacre_executed",
+    ".hidden nacre_execute, nacre_executed",
     "nacre_execute:",
     "push rbp",
     "mov rbp, rsp",
@@ -480,6 +491,7 @@ global_asm!(
     "mov r8, [rbx + 40]",
     "mov r9, [rbx + 48]",
     "syscall",
+    "nacre_executed:",
     "or byte ptr fs:[r13], r12b",
     "lea rsp, [rbp - 32]",
     "pop r14",
@@ -532,4 +544,4 @@ global_asm!(
     claim_block = sym crate::program::sharing::nacre_claim_block,
 );
 
-const _: () = assert!(offset_of!(Shown, resume) == 0 && offset_of!(Shown, saved) == 16);
+const _: () = assert!(offset_of!(Shown, target) == 0 && offset_of!(Shown, saved) == 24);
