@@ -642,8 +642,8 @@ pub(crate) fn are_of(device: &Arc<Device>, pool: Uuid, uuid: Uuid) -> bool {
     })
 }
 
-/// Whether a device still begins as one of a pool does, also while its label is being written: what
-/// else is written to a device begins at its start as a rule. One that cannot be read tells nothing.
+/// Whether a device still begins as one of a pool does, also while its label is being written. What
+/// else is written to a device begins there as a rule. One that cannot be read tells nothing.
 pub(crate) fn begins_as_one(device: &Arc<Device>) -> bool {
     let mut magic = [0; MAGIC.len()];
     match pread(device.fd(), &mut magic, 0) {
