@@ -207,6 +207,7 @@ pub(crate) fn scrub(files: &Files, by: usize) -> Result<(), String> {
         let mut rules = ScrubRules {
             judge: &mut |_, _| None,
             usage: &|_| Usage::Used,
+            knows_written: true,
             trusted: None,
         };
         let scrubbed = volume.scrub_span(span, &mut rules);

@@ -42,6 +42,8 @@ pub type Judge<'r> = dyn FnMut(u64, &[&[u8]]) -> Option<usize> + 'r;
 pub struct Rules<'r> {
     /// Looks at the contents.
     pub judge: &'r mut Judge<'r>,
+    /// Whether what more than half of the copies hold is right.
+    pub by_number: bool,
     /// The device whose contents are taken where nothing tells; if it is not there, what programs
     /// read are. `None`: all copies stay.
     pub trusted: Option<[u8; 16]>,
@@ -208,7 +210,8 @@ impl Copies {
             return Some(read);
         }
         let by_contents = (rules.judge)(at, &units).map(|right| (right, Evidence::Contents));
-        let by_number = || majority(&units).map(|right| (right, Evidence::Majority));
+        let voted = || majority(&units).filter(|_| rules.by_number);
+        let by_number = || voted().map(|right| (right, Evidence::Majority));
         let asked = rules.taken(self).map(|taken| (taken, Evidence::Asked));
         let Some((right, evidence)) = by_contents.or_else(by_number).or(asked) else {
             scrubbed.found.push(Finding {

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use nacre_store::keyed::layout::{Kind, Link};
 use nacre_store::{
@@ -28,7 +31,13 @@ pub struct Pool {
     known: RwLock<HashMap<Box<[u8]>, Link>>,
     /// The process that opened it, whose slot it has.
     process: u32,
+    opened: Instant,
+    /// When its copies are looked at next, in milliseconds since then.
+    next_look: AtomicU64,
 }
+
+/// How often copies are looked at, in milliseconds.
+const LOOK_EVERY: u64 = 1000;
 
 /// The program opens a pool on purpose, so the scan after a crash may use its processors: the
 /// threads have ended when [`Pool::open`] returns.
@@ -154,6 +163,8 @@ impl Pool {
             registry: OnceLock::new(),
             known: RwLock::default(),
             process: std::process::id(),
+            opened: Instant::now(),
+            next_look: AtomicU64::new(0),
         }
     }
 
@@ -219,6 +230,21 @@ impl Pool {
             self.store.reap(&mut |_| Ok(()))?;
         }
         Ok(())
+    }
+
+    /// Gives up copies over which something else was written, now and then: a program with the
+    /// library has no supervisor that does.
+    pub(crate) fn look_at_copies(&self) {
+        if !self.store.volume().has_copies() {
+            return;
+        }
+        let now = self.opened.elapsed().as_millis() as u64;
+        let next = self.next_look.load(Relaxed);
+        let order = |seen| (seen == next && now >= next).then_some(now + LOOK_EVERY);
+        if self.next_look.fetch_update(Relaxed, Relaxed, order).is_ok() {
+            // Whoever makes something durable next hears of a failure.
+            let _told = self.store.volume().check_copies();
+        }
     }
 
     /// A collection that was found before; it may be gone.

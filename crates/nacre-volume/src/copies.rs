@@ -268,19 +268,7 @@ impl Volume {
         let Some(mirror) = self.mirror().filter(|mirror| mirror.is_up()) else {
             return Ok(());
         };
-        let ids = mirror.facts();
-        for (slot, leg) in mirror.mapped() {
-            let id = ids
-                .iter()
-                .find(|fact| fact.slot == slot)
-                .map(|fact| fact.id);
-            let found = leg.device().map(label::read);
-            let ours =
-                |label: &LabelInfo| label.pool == self.uuid() && Some(label.own().uuid.0) == id;
-            if !found.is_some_and(|read| read.is_ok_and(|label| ours(&label))) {
-                mirror.lose(slot, LegState::Failed);
-            }
-        }
+        mirror.check_labels();
         self.tell_missing(mirror)?;
         self.forget_strangers(mirror)
     }

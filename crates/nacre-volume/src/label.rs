@@ -642,6 +642,16 @@ pub(crate) fn are_of(device: &Arc<Device>, pool: Uuid, uuid: Uuid) -> bool {
     })
 }
 
+/// Whether a device still begins as one of a pool does, also while its label is being written. What
+/// else is written to a device begins there as a rule. One that cannot be read tells nothing.
+pub(crate) fn begins_as_one(device: &Arc<Device>) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    match pread(device.fd(), &mut magic, 0) {
+        Ok(_) => magic == MAGIC,
+        Err(_) => !matches!(read_copy(device, 0), Ok(Copy::None)),
+    }
+}
+
 /// Whether the pool can be opened by this device again: it is as long as it was, and one copy is
 /// whole. While somebody writes labels none may seem so for a moment. A device that cannot be read
 /// tells nothing.

@@ -79,6 +79,11 @@ impl LegRegistry for Labels {
         self.add(Uuid(leg), device);
     }
 
+    fn is_still(&self, leg: [u8; 16], device: &Arc<Device>) -> bool {
+        let ours = |label: &LabelInfo| label.pool == self.pool && label.own().uuid.0 == leg;
+        label::begins_as_one(device) && label::read(device).is_ok_and(|label| ours(&label))
+    }
+
     #[cfg(feature = "explore")]
     fn mapped(&self, device: &Device, windows: [&Media; 2]) {
         for window in windows {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, Found, MediaError, Owner};
+use nacre_media::{Access, Device, Found, LegState, MediaError, Owner};
 use nacre_runtime::{Trust, one_user, own_file};
 use nacre_types::Uuid;
 
@@ -324,9 +324,26 @@ impl Search<'_> {
                 Err(error) => return Err(error),
             }
         }
+        if copies && !self.table.is_parts() {
+            self.drop_written_over(&mut members, &mut damaged);
+        }
         match members.is_empty() {
             true => Err(VolumeError::NoCopyLeft(self.asked.to_owned())),
             false => Ok((members, damaged)),
+        }
+    }
+
+    /// A copy that does not begin as one may hold something else behind that, too. It counts if no
+    /// other one is current.
+    fn drop_written_over(&self, members: &mut Vec<Member>, damaged: &mut Vec<Uuid>) {
+        let is_whole = |it: &Member| it.label.intact || label::begins_as_one(&it.device);
+        let is_current = |it: &Member| {
+            let entry = it.place.map(|place| &self.table.devices[place]);
+            entry.is_some_and(|entry| entry.state == Some(LegState::Current))
+        };
+        if members.iter().any(|it| is_current(it) && is_whole(it)) {
+            let lost = members.extract_if(.., |it| !is_whole(it));
+            damaged.extend(lost.map(|it| it.uuid()));
         }
     }
 

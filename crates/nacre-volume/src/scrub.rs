@@ -37,6 +37,9 @@ pub struct ScrubRules<'r> {
     pub judge: &'r mut Judge<'r>,
     /// Tells what is known of a unit. On disks, what nobody uses may differ.
     pub usage: &'r dyn Fn(VolumeOffset) -> Usage,
+    /// Whether it is known what was never written: where that differs on disks, what most of them
+    /// hold tells nothing.
+    pub knows_written: bool,
     /// The device whose contents are taken where nothing tells.
     pub trusted: Option<&'r Path>,
 }
@@ -119,6 +122,7 @@ impl Volume {
         let mut judge = |at: u64, copies: &[&[u8]]| judge(in_volume(at), copies);
         let mut rules = Rules {
             judge: &mut judge,
+            by_number: rules.knows_written || self.mirror().is_some(),
             trusted,
         };
         let scrubbed = match (self.mirror(), self.legs()) {
@@ -218,6 +222,7 @@ impl Volume {
         let mut rules = ScrubRules {
             judge,
             usage: &|_| Usage::Used,
+            knows_written: true,
             trusted: None,
         };
         let found = self.scrub_span(first, &mut rules)?.found;

@@ -271,6 +271,23 @@ fn a_disk_is_lost_with_either_copy_of_its_label_and_not_where_they_differ() {
 }
 
 #[test]
+fn what_comes_from_a_disk_that_something_is_written_over_does_not_count() {
+    let pool = Pool::new();
+    let places = || (3..7).map(|mib| VolumeOffset(mib * MIB));
+    let volume = pool.open("a");
+    places().for_each(|at| commit_at(&volume, at, 5));
+    volume.checkpoint().unwrap();
+    drop(volume);
+    let volume = pool.open("a");
+    pool.put("b", 0, &[7; 20 << 20]);
+    let held: Vec<[u8; 100]> = places().map(|at| volume.read_array(at)).collect();
+    assert_eq!(held, [[5; 100]; 4]);
+    assert_eq!(pool.states("a"), [LegState::Current; 2]);
+    volume.check_copies().unwrap();
+    assert_eq!(pool.states("a"), [LegState::Current, LegState::Failed]);
+}
+
+#[test]
 fn what_is_not_there_is_refused() {
     let pool = Pool::new();
     drop(pool.open("a"));

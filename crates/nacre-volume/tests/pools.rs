@@ -680,7 +680,7 @@ fn a_device_that_the_first_ones_owner_may_not_write_is_not_taken() {
 }
 
 #[test]
-fn the_label_of_a_copy_is_not_repaired_while_the_pool_is_used() {
+fn the_label_of_a_copy_that_something_was_written_over_is_not_repaired() {
     let room = Room::new();
     drop(room.copies());
     let user = room.open("a").unwrap();
@@ -690,6 +690,17 @@ fn the_label_of_a_copy_is_not_repaired_while_the_pool_is_used() {
     drop(room.open("a").unwrap());
     assert!(!Volume::inspect(&room.path("b")).unwrap().intact);
     drop(user);
+    // Nor is it one of the copies afterwards: what stands behind is not known.
+    drop(room.open("a").unwrap());
+    assert!(!Volume::inspect(&room.path("b")).unwrap().intact);
+}
+
+#[test]
+fn the_label_of_a_copy_whose_writer_died_is_repaired() {
+    let room = Room::new();
+    drop(room.copies());
+    room.scribble("b", 100, &[7; 3000]);
+    assert!(!Volume::inspect(&room.path("b")).unwrap().intact);
     drop(room.open("a").unwrap());
     assert!(Volume::inspect(&room.path("b")).unwrap().intact);
 }

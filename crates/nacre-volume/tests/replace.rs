@@ -492,6 +492,44 @@ fn in_memory_who_brought_a_copy_goes_on_with_it_when_the_others_are_lost() {
     assert_eq!(byte(&pool.open("c")), 2);
 }
 
+/// What else may be written to a device begins at its start.
+fn write_over(pool: &Pool, name: &str, at: u64) {
+    let file = fs::File::options().write(true).open(pool.path(name));
+    file.unwrap().write_all_at(&[9; 8 << 20], at).unwrap();
+}
+
+#[test]
+fn in_memory_a_copy_is_lost_as_soon_as_its_first_label_is() {
+    let pool = Pool::new(Kind::Memory, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 1);
+    write_over(&pool, "a", 0);
+    volume.check_copies().unwrap();
+    assert_eq!(byte(&volume), 1);
+    assert_eq!(pool.states("b"), [LegState::Failed, LegState::Current]);
+    // The last one stays.
+    write_over(&pool, "b", 0);
+    volume.check_copies().unwrap();
+    assert_eq!(volume.copies().unwrap()[1].state, LegState::Current);
+}
+
+#[test]
+fn a_copy_that_something_was_written_over_while_nobody_used_it_is_none() {
+    for kind in KINDS {
+        let pool = Pool::new(kind, &["a", "b"]);
+        pool.put(&pool.open("a"), 1);
+        write_over(&pool, "a", 0);
+        let volume = pool.open("a");
+        assert_eq!(byte(&volume), 1);
+        assert_eq!(pool.states("b"), [LegState::Failed, LegState::Current]);
+        drop(volume);
+        // One that is alone is what there is.
+        fs::remove_file(pool.path("a")).unwrap();
+        write_over(&pool, "b", 0);
+        assert!(Volume::open(&pool.path("b"), Access::ReadOnly).is_ok());
+    }
+}
+
 #[test]
 fn in_memory_so_many_come_in_one_use_and_no_more() {
     let pool = Pool::new(Kind::Memory, &["a", "b"]);

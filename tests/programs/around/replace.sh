@@ -185,6 +185,17 @@ main() {
     (in_memory)
 }
 
+killed_while_it_stays() {
+    note "who names one that goes, as all were killed who used it, finds the others"
+    waits "with open('/nacre/m', 'w') as file: file.write('kept')" "pass"
+    contains "told" "$a: stays a copy" "$(nacre device replace "$a" "$a" "$c")"
+    kill -9 $program $(pgrep -P $program)
+    wait $program 2>/dev/null || true
+    gives "contents" kept "$NACRE" run -q --pool "$a" -- cat /nacre/m
+    refuses "the old one" "no device of a Nacre pool" nacre info "$a"
+    gives "members" "b c" sorted_members "$b"
+}
+
 # In a shell of its own: these are other places.
 in_memory() {
     note "in memory"
@@ -195,6 +206,7 @@ in_memory() {
     read_one
     asleep
     mapped
+    killed_while_it_stays
     killed
     more
     canary

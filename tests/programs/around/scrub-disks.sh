@@ -65,6 +65,17 @@ unsealed() {
     numbers_are_right
 }
 
+reserved() {
+    note "of three disks one came later: what is reserved and was never written is nothing to find"
+    fresh 3
+    nacre run -q --pool "$a" -- sh -c 'head -c 30000000 /dev/urandom >/nacre/x; sync; rm /nacre/x; sync; sync'
+    nacre device replace "$a" "$c" "$folder/d" >/dev/null
+    nacre run -q --pool "$a" -- fallocate -l 5000000 /nacre/reserved
+    ! cmp -s -i $data -n $((80 << 20)) "$a" "$folder/d" || fail "the disks do not differ"
+    contains "silence" " 0 B repaired, 0 B left" "$(nacre scrub "$a")"
+    numbers_are_right
+}
+
 header() {
     local device
     for device in "$a" "$b"; do
@@ -171,6 +182,7 @@ main() {
     blind() { echo "0 B repaired"; }
     if (trap - EXIT; SCRUB=(blind) && sealed_is_mended) >/dev/null 2>&1; then fail "a blind scrub was not noticed"; fi
     unsealed
+    reserved
     header
     beneath_a_database
     power_cut

@@ -7,7 +7,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::Acquire;
 
 use nacre_types::UNIT_SIZE;
@@ -43,6 +43,8 @@ pub(super) struct Fetched {
 #[derive(Clone, Debug)]
 struct Next {
     range: Range<u64>,
+    /// The disk that was asked.
+    disk: RawFd,
     /// [`Image::epochs`] when it was asked for.
     epochs: u64,
     /// What was asked for before it has a lower one.
@@ -138,6 +140,7 @@ impl Fetched {
         if let Some(part) = self.part_of(range)
             && let Some(next) = self.take(part)
             && image.epochs(range) == next.epochs
+            && next.disk == direct.as_raw_fd()
         {
             self.part = part;
             return Ok(());
@@ -165,6 +168,7 @@ impl Fetched {
             self.asked += 1;
             self.next[part] = Some(Next {
                 range,
+                disk: direct.as_raw_fd(),
                 epochs,
                 number: self.asked,
                 result: None,

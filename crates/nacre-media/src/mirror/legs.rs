@@ -117,6 +117,20 @@ impl Mirror {
         }
     }
 
+    /// Drops legs over which something else was written: none gets its bytes from them. (M9)
+    pub fn check_labels(&self) {
+        let Some(registry) = self.registry.get() else {
+            return;
+        };
+        for slot in self.states().stored_to() {
+            let leg = self.leg(slot);
+            let known = leg.and_then(|leg| Some((leg.id, leg.data.device()?)));
+            if known.is_some_and(|(id, device)| !registry.is_still(id, device)) {
+                self.lose(slot, LegState::Failed);
+            }
+        }
+    }
+
     /// A leg is not used any more, unless it is the last.
     pub fn lose(&self, slot: usize, why: LegState) {
         let Some(shared) = self.shared.get().filter(|_| self.writable) else {

@@ -25,6 +25,9 @@
 //! - **M8 The seal epoch moves before bits are taken back.** So whoever has summed a span up while
 //!   it was quiet, and finds the bits clear and then the epoch unmoved, knows that nobody has begun
 //!   to store there since.
+//! - **M9 Whole regions come from what is still a leg.** Whoever makes legs agree in whole regions
+//!   looks first whether something else was written over the one that is read. What a rebuild
+//!   copied counts if no leg was lost meanwhile.
 
 mod layout;
 mod legs;
@@ -70,6 +73,10 @@ pub trait LegRegistry: Send + Sync {
     /// Hears of a leg that was mapped before anything is stored to it: its data, and what lies in
     /// front of that.
     fn mapped(&self, _device: &Device, _windows: [&Media; 2]) {}
+    /// Whether a device is still this leg: nothing else was written over its label.
+    fn is_still(&self, _leg: [u8; 16], _device: &Arc<Device>) -> bool {
+        true
+    }
     /// Makes the labels of all legs that are stored to say what the legs are; durable on return.
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed>;
 }

@@ -56,6 +56,7 @@ impl Mirror {
 
     /// What a crash left: regions in which legs that are current may differ. Nobody else is there.
     pub fn recover(&self) {
+        self.check_labels();
         let states = self.states();
         let noted = self.noted(states, |state| state == LegState::Current);
         for &region in &noted {
@@ -111,6 +112,7 @@ impl Mirror {
         let Some(shared) = self.shared.get().filter(|_| self.writable) else {
             return Ok(());
         };
+        self.check_labels();
         for region in (0..regions(self.window.clone()).end).filter(|&it| shared.mapped.has(it)) {
             self.level_alone(self.bytes_of(region))?;
         }
@@ -211,19 +213,18 @@ impl Mirror {
         }
         // Whoever did not see the leg has stored by now.
         shared.wait_for_stores(|at, len| self.finish(at, len));
-        let only = States(0).with(slot, LegState::Rebuilding);
-        let lacking = self.noted(only, |_| true);
-        let total = lacking.len() as u64;
-        let one = |number: u64| self.rebuild_region((slot, leg), lacking[number as usize]);
-        let mut tell = |regions: u64| {
-            told(RebuildProgress {
-                total: total * REGION,
-                done: regions * REGION,
-                looked: regions * REGION,
-            })
-        };
-        if !each(0..total, threads, &one, &mut tell)? {
-            return Ok(false);
+        loop {
+            let before = self.states();
+            if !self.copy_lacking((slot, leg), threads, &mut told)? {
+                return Ok(false);
+            }
+            self.check_labels();
+            if before.are_still_current(self.states()) {
+                break;
+            }
+            // What was copied may be of one that is lost. (M9)
+            let _changing = shared.lock_bits();
+            leg.set_words(&self.lacking(true))?;
         }
         // Regions that are stored to now have their bit on the other legs alone.
         let _changing = shared.lock_bits();
@@ -244,6 +245,27 @@ impl Mirror {
 }
 
 impl Mirror {
+    /// Copies to a leg all that it lacks.
+    fn copy_lacking(
+        &self,
+        (slot, leg): (usize, &Leg),
+        threads: usize,
+        told: &mut impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<bool, MediaFailed> {
+        let only = States(0).with(slot, LegState::Rebuilding);
+        let lacking = self.noted(only, |_| true);
+        let total = lacking.len() as u64;
+        let one = |number: u64| self.rebuild_region((slot, leg), lacking[number as usize]);
+        let mut tell = |regions: u64| {
+            told(RebuildProgress {
+                total: total * REGION,
+                done: regions * REGION,
+                looked: regions * REGION,
+            })
+        };
+        each(0..total, threads, &one, &mut tell)
+    }
+
     /// Copies a region to a leg that lacks it. `Break`: the leg is not rebuilt any more.
     fn rebuild_region(
         &self,
@@ -253,7 +275,8 @@ impl Mirror {
         let (shared, range) = (self.shared(), self.bytes_of(region));
         leg.expect_all(range.clone());
         if site::step() {
-            self.level_locked(range.start, range.end)?;
+            // Not others: what differs there a scrub judges.
+            self.level_some_locked(range.start, range.end, |one| one == slot)?;
         }
         leg.data.fence(crate::token::Unfenced::nothing())?;
         {

@@ -121,6 +121,12 @@ impl States {
             .is_some()
     }
 
+    /// Whether all that are current here are so in the other states.
+    pub(crate) fn are_still_current(self, other: Self) -> bool {
+        let mut current = self.slots_that(|state| state == LegState::Current);
+        current.all(|slot| other.of(slot) == Some(LegState::Current))
+    }
+
     /// Without the leg of a slot, which is not stored to any more; another one is read from now on
     /// if it was read. `None`: it is the last that is current.
     pub(crate) fn losing(self, slot: usize, why: LegState) -> Option<Self> {

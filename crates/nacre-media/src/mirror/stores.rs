@@ -72,6 +72,17 @@ impl Mirror {
 
     /// Copies what differs, of a part of a unit, from the leg that is read to the others.
     pub(super) fn level(&self, at: u64, len: u64, states: States) -> Result<bool, MediaFailed> {
+        self.level_some(at, len, states, |_| true)
+    }
+
+    /// As [`Mirror::level`], to some of the others.
+    pub(super) fn level_some(
+        &self,
+        at: u64,
+        len: u64,
+        states: States,
+        is_one: impl Fn(usize) -> bool,
+    ) -> Result<bool, MediaFailed> {
         let source = self.leg(states.read_slot()).ok_or(MediaFailed)?;
         let (mut wanted, mut found) = ([0; UNIT], [0; UNIT]);
         let (wanted, found) = (&mut wanted[..len as usize], &mut found[..len as usize]);
@@ -80,7 +91,7 @@ impl Mirror {
         let mut differed = false;
         for slot in states
             .stored_to()
-            .filter(|&slot| slot != states.read_slot())
+            .filter(|&slot| slot != states.read_slot() && is_one(slot))
         {
             let Some(leg) = self.leg(slot) else {
                 continue;
@@ -98,11 +109,21 @@ impl Mirror {
 
     /// As [`Mirror::level`], of whole regions, under the locks of their units.
     pub(super) fn level_locked(&self, at: u64, end: u64) -> Result<(), MediaFailed> {
+        self.level_some_locked(at, end, |_| true)
+    }
+
+    /// As [`Mirror::level_some`], of whole regions, under the locks of their units.
+    pub(super) fn level_some_locked(
+        &self,
+        at: u64,
+        end: u64,
+        is_one: impl Fn(usize) -> bool,
+    ) -> Result<(), MediaFailed> {
         let mut at = at;
         while at < end {
             let len = (UNIT_SIZE - at % UNIT_SIZE).min(end - at);
             let _held = self.lock(at, len);
-            if self.level(at, len, self.states_now())? {
+            if self.level_some(at, len, self.states_now(), &is_one)? {
                 self.shared().count(Count::Repaired, 1);
             }
             at += len;

@@ -40,6 +40,8 @@ struct Rig {
 struct Records {
     all: Mutex<Vec<Vec<LegState>>>,
     added: Mutex<Vec<([u8; 16], Arc<Device>)>>,
+    /// Legs over which something else was written.
+    strange: Mutex<Vec<[u8; 16]>>,
 }
 
 impl LegRegistry for Records {
@@ -49,6 +51,10 @@ impl LegRegistry for Records {
             .iter()
             .find(|(known, _)| *known == id)
             .map(|(_, device)| Arc::clone(device))
+    }
+
+    fn is_still(&self, leg: [u8; 16], _device: &Arc<Device>) -> bool {
+        !self.strange.lock().unwrap().contains(&leg)
     }
 
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
@@ -113,6 +119,12 @@ impl Rig {
     fn reopened(self) -> Self {
         let Rig { folder, names, .. } = self;
         Self::open(folder, names)
+    }
+
+    /// Something else comes over a leg, its label and what is at `AT`.
+    fn write_over(&self, name: &str, leg: u8) {
+        self.damage(name, AT.get(), 9);
+        self.records.strange.lock().unwrap().push([leg; 16]);
     }
 
     fn mirror(&self) -> &Mirror {
@@ -271,6 +283,52 @@ fn a_clean_end_leaves_no_bits_and_levels_what_was_mapped() {
     let rig = rig.reopened();
     assert_eq!(rig.mirror().counts().repaired, 0);
     assert_eq!(rig.bytes("b")[8192], 9);
+}
+
+#[test]
+fn who_leaves_takes_nothing_from_a_leg_that_something_else_was_written_over() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    rig.media.bring(AT, 4096);
+    rig.write_over("a", 1);
+    rig.mirror().close().unwrap();
+    assert_eq!(rig.bytes("b")[8192], 1);
+    assert_eq!(rig.states(), [LegState::Failed, LegState::Current]);
+    assert_eq!(rig.records.all.lock().unwrap().last(), Some(&rig.states()));
+}
+
+#[test]
+fn a_rebuild_leaves_the_legs_alone_that_are_current() {
+    let rig = Rig::of(&["a", "b"]);
+    rig.write(AT, &[1; 4096]);
+    rig.damage("a", AT.get(), 9);
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
+    let done = rig.mirror().rebuild(slot, 1, |_| ControlFlow::Continue(()));
+    assert_eq!(done, Ok(true));
+    let held = ["a", "b", "c"].map(|name| rig.bytes(name)[8192]);
+    assert_eq!(held, [9, 1, 9]);
+}
+
+#[test]
+fn what_a_rebuild_took_from_a_leg_that_was_lost_meanwhile_does_not_count() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
+    let mut rounds = 0;
+    rig.damage("a", AT.get(), 9);
+    let done = rig.mirror().rebuild(slot, 1, |progress| {
+        rounds += 1;
+        if progress.done == progress.total {
+            rig.write_over("a", 1);
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!((done, rounds), (Ok(true), 2 * (LEN >> 20)));
+    assert!(rig.bytes("b") == rig.bytes("c"));
+    let states = [LegState::Failed, LegState::Current, LegState::Current];
+    assert_eq!(rig.states(), states);
 }
 
 #[test]

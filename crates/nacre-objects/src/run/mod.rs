@@ -46,6 +46,7 @@ impl Pool {
         if transaction.is_empty() {
             return Ok(());
         }
+        self.look_at_copies();
         let mut done = self.run(transaction);
         while done.as_ref().is_err_and(is_full) && self.store.make_room()? {
             done = self.run(transaction);

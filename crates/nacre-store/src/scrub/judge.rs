@@ -59,6 +59,7 @@ impl<'s> Judge<'s> {
         let mut rules = ScrubRules {
             judge: &mut judge,
             usage: &|at| self.usage(at),
+            knows_written: self.owners.is_some(),
             trusted,
         };
         volume.scrub_span(span, &mut rules)

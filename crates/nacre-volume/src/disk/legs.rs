@@ -508,11 +508,12 @@ impl LegsDisk {
     }
 
     /// Reads from a current disk, and from another one if that fails. What failed is not used any
-    /// more.
+    /// more. Nor does it count what was read of one of several over which something else is written
+    /// (D108): so it is looked at behind the read.
     fn read_one<E>(
         &self,
         at: u64,
-        none: impl FnOnce(DiskFailed) -> E,
+        none: impl Fn(DiskFailed) -> E,
         mut read: impl FnMut(&Leg) -> Result<(), E>,
         is_its: impl Fn(&E) -> bool,
     ) -> Result<(), E> {
@@ -526,8 +527,13 @@ impl LegsDisk {
             .collect();
         let first = (at / TURN) as usize % legs.len().max(1);
         let (mut bad, mut why) = (Vec::new(), None);
+        let is_still = |leg: &Leg| legs.len() < 2 || label::begins_as_one(&leg.device);
         for leg in legs[first..].iter().chain(&legs[..first]) {
             match read(leg) {
+                Ok(()) if !is_still(leg) => {
+                    bad.push(leg.uuid);
+                    why = why.or(Some(none(failed("something else is written over it"))));
+                }
                 Ok(()) => {
                     let given_up = self.writable && self.alone.is_none();
                     let lost = bad.into_iter().filter(|_| given_up);

@@ -22,6 +22,7 @@ fn scrub_as(volume: &Volume, usage: Usage, trusted: Option<&Path>) -> ScrubbedSp
         let rules = &mut ScrubRules {
             judge: &mut |_, _| None,
             usage: &|_| usage,
+            knows_written: true,
             trusted,
         };
         let mut scrubbed = volume.scrub_span(span, rules).unwrap();

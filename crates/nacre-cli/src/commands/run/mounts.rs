@@ -211,14 +211,13 @@ fn pool_of(entry: &[u8]) -> Option<&Path> {
 }
 
 /// Other devices that hold the same, by which programs find the pool when the first is lost, and
-/// whose they must be.
-fn copies_of(pool: &Path) -> Option<(Owner, Vec<PathBuf>)> {
-    let (label, owner) = Volume::inspect_with_owner(pool).ok()?;
-    label.has_copies().then_some(())?;
-    let paths = label.copies().map(|(_, device)| device.path.clone());
-    let others = paths.filter(|path| path != pool);
+/// whose they must be. The first may have gone as this process came.
+fn copies_of(pool: &Path, volume: &Volume) -> Option<(Owner, Vec<PathBuf>)> {
+    let copies = volume.copies().ok().filter(|copies| !copies.is_empty())?;
+    let others = copies.into_iter().map(|copy| copy.path);
+    let others = others.filter(|path| path != pool);
     let others = others.filter(|path| path.is_absolute() && refuse_separators(path).is_ok());
-    Some((owner, others.collect()))
+    Some((volume.owner(), others.collect()))
 }
 
 fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
@@ -243,7 +242,7 @@ fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
 fn add_known(mut entry: Vec<u8>, pool: &Path, volume: &Volume) -> Vec<u8> {
     entry.extend_from_slice(format!(",pool={}", volume.uuid()).as_bytes());
     // The labels are read once more only where they say more than the volume.
-    let copies = volume.has_copies().then(|| copies_of(pool));
+    let copies = volume.has_copies().then(|| copies_of(pool, volume));
     if let Some((owner, copies)) = copies.flatten() {
         entry.extend_from_slice(format!(",owner={owner}").as_bytes());
         for copy in copies {

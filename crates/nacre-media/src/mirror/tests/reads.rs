@@ -300,6 +300,7 @@ fn untorn_reads(holds: impl Fn(&Mirror, &Choice<'_>) -> bool + Sync, rounds: u64
             let mut judge = |_: u64, _: &[&[u8]]| None;
             let rules = &mut crate::compare::Rules {
                 judge: &mut judge,
+                by_number: true,
                 trusted: None,
             };
             rig.mirror().scrub(span, rules).unwrap();

@@ -31,6 +31,7 @@ pub(super) fn scrub(rig: &Rig) -> Scrubbed {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
+        by_number: true,
         trusted: None,
     };
     scrub_with(rig, rules)
@@ -126,6 +127,7 @@ fn without_a_seal_two_legs_that_differ_are_told_and_left() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
+        by_number: true,
         trusted: Some([1; 16]),
     };
     let asked = scrub_with(&rig, rules);
@@ -142,6 +144,7 @@ fn of_two_legs_that_differ_the_one_that_is_asked_for_is_taken() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
+        by_number: true,
         trusted: Some([2; 16]),
     };
     let asked = scrub_with(&rig, rules);
@@ -172,6 +175,7 @@ fn contents_that_tell_for_themselves_decide() {
     };
     let rules = &mut Rules {
         judge: &mut judge,
+        by_number: true,
         trusted: None,
     };
     let scrubbed = scrub_with(&rig, rules);
@@ -197,6 +201,7 @@ fn what_all_legs_have_lost_is_told_and_sealed_only_when_asked() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
+        by_number: true,
         trusted: Some([1; 16]),
     };
     assert_eq!(scrub_with(&rig, rules).found.len(), 1);
