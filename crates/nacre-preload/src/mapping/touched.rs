@@ -1,9 +1,9 @@
 //! Private mappings of which no units can be shown, as those of pools on disks: what the process
-//! touches is copied ([D109]).
+//! touches is copied ([D107]).
 //!
 //! Copies that the process could not store to may go again, the oldest first: the file has them.
 //!
-//! [D109]: ../../../../docs/decisions/0109-a-large-private-mapping-is-copied-as-it-is-touched.md
+//! [D107]: ../../../../docs/decisions/0107-a-large-private-mapping-is-copied-as-it-is-touched.md
 
 use core::ops::Range;
 
