@@ -112,11 +112,27 @@ mistakes() {
     done
 }
 
+# How much memory what is on a disk may take.
+memory() {
+    note "memory of a pool on a disk"
+    local disk=$DISK_FOLDER/mount-options-$$.pool asked
+    "$NACRE" create -q --size 64M "$disk"
+    for asked in "--cache 5M" "-o noatime,cache=5M"; do
+        # shellcheck disable=SC2086
+        "$NACRE" mount $asked "$disk" "$AT"
+        contains "$asked" "of 5.00 MiB in memory" "$("$NACRE" info "$disk")"
+        "$NACRE" umount "$AT"
+    done
+    refuses "no number" "-o cache=" "$NACRE" mount -o cache=much "$disk" "$AT"
+    "$NACRE" delete --force "$disk" >/dev/null
+}
+
 part_all() {
     mkdir "$AT"
     commands
     fstab
     access_times
+    memory
     unit
     mistakes
 }

@@ -11,6 +11,7 @@ use crate::every;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
 use crate::output;
+use crate::size;
 use crate::tree_path::absolute;
 use crate::users::users;
 use clap::{ArgAction, Args};
@@ -56,6 +57,8 @@ const LEAVES_WITHIN: Timespec = Timespec {
 };
 /// What `mount -o` may name, and what of it changes nothing here.
 const HEEDED: [&str; 5] = ["ro", "allow_other", "noexec", "noatime", "nonempty"];
+/// An option with a value.
+const CACHE: &str = "cache=";
 const IGNORED: [&str; 13] = [
     "rw", "defaults", "auto", "noauto", "exec", "nouser", "user", "users", "nofail", "_netdev",
     "nodev", "nosuid", "relatime",
@@ -86,7 +89,11 @@ pub struct Arguments {
     /// Pools with copies: how long after one scrub the next one begins [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = every::parse)]
     scrub_every: Option<Duration>,
-    /// Options as mount(8) gives them: ro, allow_other, noexec, noatime, nonempty
+    /// How much memory a pool on disks may use for what is on them, from now on; at least 1M
+    /// [default: $NACRE_CACHE, or as the pool was made]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "read_only")]
+    cache: Option<u64>,
+    /// Options as mount(8) gives them: ro, allow_other, noexec, noatime, nonempty, cache=SIZE
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// What mount(8) says to a helper besides
@@ -130,6 +137,7 @@ struct Mount {
     /// Further words behind `-o`.
     options: Vec<String>,
     mode: Option<WriteMode>,
+    cache: Option<u64>,
     scrub_every: Option<Duration>,
     starter: Starter,
 }
@@ -165,7 +173,8 @@ impl Mount {
         let unknown = |option: &&String| !is_known(option);
         if let Some(option) = arguments.options.iter().find(unknown) {
             let heeded = HEEDED.join(", ");
-            let text = format!("-o {option}: unknown; what means something here: {heeded}");
+            let text =
+                format!("-o {option}: unknown; what means something here: {heeded}, cache=SIZE");
             return Err(Failure::Usage(text));
         }
         let pool = fs::canonicalize(pool).map_err(|error| not_found(pool, error))?;
@@ -183,6 +192,9 @@ impl Mount {
             allow_other: arguments.allow_other || option("allow_other"),
             options: arguments.options.clone(),
             mode: arguments.mode,
+            cache: arguments
+                .cache
+                .map_or_else(|| cache_of(&arguments.options), |it| Ok(Some(it)))?,
             scrub_every: arguments.scrub_every,
             starter: Starter::of(arguments),
         })
@@ -193,7 +205,12 @@ impl Mount {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        Attached::open(&self.pool, access, self.mode.map(WriteMode::write_mode))
+        let mode = self.mode.map(WriteMode::write_mode);
+        let attached = Attached::open(&self.pool, access, mode)?;
+        if let Some(bytes) = self.cache {
+            attached.fs.store().volume().set_room(bytes);
+        }
+        Ok(attached)
     }
 
     fn options(&self) -> Options {
@@ -367,6 +384,9 @@ impl Mount {
         if let Some(mode) = self.mode {
             command.args(["--mode", WriteMode::name(mode.write_mode())]);
         }
+        if let Some(bytes) = self.cache {
+            command.args(["--cache", &bytes.to_string()]);
+        }
         if let Some(pause) = self.scrub_every {
             command.args(["--scrub-every", &every::argument(pause)]);
         }
@@ -418,7 +438,15 @@ fn has(options: &[String], name: &str) -> bool {
 }
 
 fn is_known(option: &str) -> bool {
-    HEEDED.contains(&option) || IGNORED.contains(&option) || option.starts_with("x-")
+    let begins = |start| option.starts_with(start);
+    HEEDED.contains(&option) || IGNORED.contains(&option) || begins("x-") || begins(CACHE)
+}
+
+/// What the options say of memory.
+fn cache_of(options: &[String]) -> Result<Option<u64>> {
+    let said = options.iter().find_map(|option| option.strip_prefix(CACHE));
+    let parsed = said.map(size::parse).transpose();
+    parsed.map_err(|why| Failure::Usage(format!("-o {CACHE}: {why}")))
 }
 
 /// Says something, if anybody hears it.
