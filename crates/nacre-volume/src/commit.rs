@@ -627,6 +627,12 @@ impl Volume {
         image.is_some_and(|image| image.wants_windows(len))
     }
 
+    /// Whether so many bytes more may stay in memory for as long as somebody maps them.
+    pub fn may_stay(&self, len: u64) -> bool {
+        let image = self.head.media.image();
+        image.is_none_or(|image| image.may_stay(len))
+    }
+
     /// How many bytes of windows this process should have at most.
     pub fn window_share(&self) -> u64 {
         let image = self.head.media.image();
@@ -639,9 +645,16 @@ impl Volume {
         let image = self.head.media.image().ok_or(MediaFailed)?;
         let begun = image.begin_window(range.clone(), store)?;
         if !begun {
-            image.pin_range(range)?;
+            Self::pin(image, range)?;
         }
         Ok(begun)
+    }
+
+    fn pin(image: &Image, range: Range<u64>) -> Result<(), MediaFailed> {
+        match image.may_stay(range.end - range.start) {
+            true => image.pin_range(range),
+            false => Err(MediaFailed),
+        }
     }
 
     /// The program may store to a window from now on.
@@ -655,7 +668,7 @@ impl Volume {
     pub fn end_window(&self, range: Range<u64>, stays: bool) -> Result<(), MediaFailed> {
         let image = self.head.media.image().ok_or(MediaFailed)?;
         if stays {
-            image.pin_range(range.clone())?;
+            Self::pin(image, range.clone())?;
         }
         image.end_window(range)
     }

@@ -22,6 +22,7 @@ mapped() {
     note "more is mapped, written and read than there is shared memory"
     "${@}" $PY "$PROGRAMS/around/private-mappings.py" many /nacre 300
     "${@}" $PY "$PROGRAMS/around/private-mappings.py" oracle /nacre/p 4 "$SCRATCH/out"
+    "${@}" $PY "$PROGRAMS/around/private-mappings.py" given /nacre/g
     gives "a file of 200 MB" 200000000 "${@}" sh -c 'head -c 200000000 /dev/zero >/nacre/f; wc -c </nacre/f'
 }
 

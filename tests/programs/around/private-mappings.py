@@ -4,6 +4,7 @@
   memory FILE          what one that is only read takes of memory
   cut FILE             a page behind the end of a file that was cut is SIGBUS, what was touched stays
   many FOLDER COUNT    many small files, of holes at first, are stored to through shared mappings
+  given FILE           a call is given a shared mapping that is larger than shared memory
 """
 import mmap, os, random, resource, signal, sys
 
@@ -118,6 +119,20 @@ def many(folder, count):
             assert mapped[at : at + 8] == expected and os.pread(fd, 8, at) == expected, (i, at)
 
 
+def given(path):
+    size = 100 * MIB
+    fd, source = os.open(path, os.O_RDWR | os.O_CREAT), os.open("/dev/urandom", os.O_RDONLY)
+    os.ftruncate(fd, size)
+    with mmap.mmap(fd, size) as mapped, memoryview(mapped) as view:
+        done = os.preadv(source, [view], 0)
+        assert 0 < done < size, done
+        assert os.pread(fd, size, 0) == view and any(view[done - PAGE : done])
+    # Others go on.
+    for _ in range(3):
+        with open(path + ".other", "wb") as file:
+            file.write(b"x" * size)
+
+
 what, path = sys.argv[1:3]
 if what == "oracle":
     oracle(path, int(sys.argv[3]))
@@ -127,5 +142,7 @@ elif what == "cut":
     cut(path)
 elif what == "many":
     many(path, int(sys.argv[3]))
+elif what == "given":
+    given(path)
 else:
     sys.exit(__doc__)

@@ -93,6 +93,11 @@ impl Fs {
         self.store.volume().maps_by_windows(len)
     }
 
+    /// As [`nacre_volume::Volume::may_stay`].
+    pub fn may_stay(&self, len: u64) -> bool {
+        self.store.volume().may_stay(len)
+    }
+
     /// How many bytes of windows this process should have at most.
     pub fn window_share(&self) -> u64 {
         self.store.volume().window_share()

@@ -127,7 +127,7 @@ impl Image {
     }
 
     /// How many units may be there so that the file system has some left for others.
-    fn fits(&self) -> u64 {
+    pub(super) fn fits(&self) -> u64 {
         let there = self.head().present.load(Relaxed);
         let Some(system) = fstatvfs(&self.file).ok().filter(|found| found.f_blocks > 0) else {
             // It has no limit of its own.

@@ -450,13 +450,22 @@ impl Pages {
         }
         for gap in self.mapped.missing(range.start..end) {
             let done = match write {
-                true => self.map_part(vfs, region, gap, Holes::Fill, Staying::Always),
+                true => self.fill_for_kernel(vfs, region, gap),
                 false => self.show_all(vfs, region, gap),
             };
             if done.is_none() {
                 return;
             }
         }
+    }
+
+    /// The kernel does a part of a call if not all may stay in memory.
+    fn fill_for_kernel(&mut self, vfs: &Vfs, region: &Region, gap: Range<usize>) -> Option<()> {
+        let mut parts = gap.clone().step_by(MOST_FILLED * PAGE);
+        parts.try_for_each(|start| {
+            let part = start..(start + MOST_FILLED * PAGE).min(gap.end);
+            self.map_part(vfs, region, part, Holes::Fill, Staying::Always)
+        })
     }
 
     fn show_all(&mut self, vfs: &Vfs, region: &Region, gap: Range<usize>) -> Option<()> {

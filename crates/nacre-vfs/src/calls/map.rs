@@ -272,7 +272,7 @@ impl Vfs {
     }
 
     /// The device ranges behind a shared mapping of a range of the file, as offset and length,
-    /// widened to whole granules.
+    /// widened to whole granules. `NoMemory`: so much may not stay.
     pub fn map_range(
         &self,
         hold: MapHold,
@@ -289,6 +289,10 @@ impl Vfs {
         let first = (offset & !(granule - 1)) / UNIT_SIZE;
         let pages = end / UNIT_SIZE - first;
         let mapped = file.mount.fs.map_pages(file.node(), first, pages, holes)?;
+        let units: u64 = mapped.runs.iter().map(|run| run.count).sum();
+        if staying == Staying::Always && !file.mount.fs.may_stay(units * UNIT_SIZE) {
+            return Err(ErrorKind::NoMemory.into());
+        }
         let mut pieces = Vec::new();
         for run in mapped.runs {
             add_pieces(&mut pieces, &file.mount.fs, first, run, staying)?;
