@@ -64,8 +64,8 @@ impl Image {
             && pinned.saturating_add(wanted) > head.room.load(Relaxed) / share
     }
 
-    /// Whether so many bytes more may stay in memory for as long as somebody maps them. If what stays
-    /// filled the file system of the image, nobody could load anything any more.
+    /// Whether so many bytes more may stay in memory for as long as somebody maps them. If what
+    /// stays filled the file system of the image, nobody could load anything any more.
     pub fn may_stay(&self, len: u64) -> bool {
         let head = self.head();
         let stays = head.pinned.load(Relaxed) + self.in_windows() + len.div_ceil(UNIT_SIZE);
