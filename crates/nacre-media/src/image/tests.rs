@@ -504,6 +504,18 @@ fn who_comes_when_all_have_windows_must_pin() {
 }
 
 #[test]
+fn what_is_mapped_comes_by_windows_before_it_fills_the_room() {
+    let stage = stage();
+    let (image, small) = (&stage.image, 4 * UNIT_SIZE);
+    image.set_room(256 * UNIT_SIZE);
+    assert!(!image.wants_windows(small) && image.wants_windows(65 * UNIT_SIZE));
+    image.pin_range(0..120 * UNIT_SIZE).unwrap();
+    assert!(!image.wants_windows(small), "less than half is pinned");
+    image.pin_range(120 * UNIT_SIZE..126 * UNIT_SIZE).unwrap();
+    assert!(image.wants_windows(small));
+}
+
+#[test]
 fn canary_a_window_that_nobody_knows_of_goes() {
     let stage = stage();
     let image = &stage.image;
