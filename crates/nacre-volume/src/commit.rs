@@ -645,16 +645,9 @@ impl Volume {
         let image = self.head.media.image().ok_or(MediaFailed)?;
         let begun = image.begin_window(range.clone(), store)?;
         if !begun {
-            Self::pin(image, range)?;
+            image.pin_range(range)?;
         }
         Ok(begun)
-    }
-
-    fn pin(image: &Image, range: Range<u64>) -> Result<(), MediaFailed> {
-        match image.may_stay(range.end - range.start) {
-            true => image.pin_range(range),
-            false => Err(MediaFailed),
-        }
     }
 
     /// The program may store to a window from now on.
@@ -668,7 +661,7 @@ impl Volume {
     pub fn end_window(&self, range: Range<u64>, stays: bool) -> Result<(), MediaFailed> {
         let image = self.head.media.image().ok_or(MediaFailed)?;
         if stays {
-            Self::pin(image, range.clone())?;
+            image.pin_range(range.clone())?;
         }
         image.end_window(range)
     }

@@ -164,6 +164,7 @@ private_ones() {
     on "$DISK/a" $PY "$PRIVATE" cut /nacre/p
     on "$DISK/a" $PY "$WORK" make /nacre/f $MB
     gives "memory" "made read" on "$DISK/a" $PY "$PRIVATE" memory /nacre/f
+    gives "copies, later" small on "$DISK/a" $PY "$PRIVATE" again /nacre/f
     contains "check" clean "$("$NACRE" check "$DISK/a")"
 }
 

@@ -123,6 +123,9 @@ memory() {
         contains "$asked" "of 5.00 MiB in memory" "$("$NACRE" info "$disk")"
         "$NACRE" umount "$AT"
     done
+    "$NACRE" mount -o ro,cache=5M "$disk" "$AT"
+    contains "read-only" "ro," "$(options)"
+    "$NACRE" umount "$AT"
     refuses "no number" "-o cache=" "$NACRE" mount -o cache=much "$disk" "$AT"
     "$NACRE" delete --force "$disk" >/dev/null
 }

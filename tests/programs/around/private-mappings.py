@@ -1,7 +1,8 @@
 """Private mappings of a file that is larger than the pool's cache.
 
-  oracle FILE SEED     loads, stores, calls, forks, advice and moves at random, compared with a model
+  oracle FILE SEED OUT loads, stores, calls, forks, advice and moves at random, compared with a model
   memory FILE          what one that is only read takes of memory
+  again FILE           what is dropped and stored again and again does not make later copies larger
   cut FILE             a page behind the end of a file that was cut is SIGBUS, what was touched stays
   many FOLDER COUNT    many small files, of holes at first, are stored to through shared mappings
   given FILE           a call is given a shared mapping that is larger than shared memory
@@ -86,6 +87,19 @@ def memory(path):
     print("made" if made < MIB else f"made {made}", "read" if anonymous_memory() - before < size // 4 else "read it all")
 
 
+def again(path):
+    """What is dropped and stored again and again does not make later copies larger."""
+    fd = os.open(path, os.O_RDONLY)
+    mapped = private(fd, True)
+    for _ in range(21000):
+        mapped[5:6] = b"x"
+        mapped.madvise(mmap.MADV_DONTNEED, 0, 16 << 10)
+    before, size = anonymous_memory(), len(mapped)
+    mapped[size // 2 : size // 2 + 1] = b"x"
+    more = anonymous_memory() - before
+    print("small" if more < MIB else more)
+
+
 def cut(path):
     size = 4 * MIB
     with open(path, "wb") as file:
@@ -138,6 +152,8 @@ if what == "oracle":
     oracle(path, int(sys.argv[3]))
 elif what == "memory":
     memory(path)
+elif what == "again":
+    again(path)
 elif what == "cut":
     cut(path)
 elif what == "many":

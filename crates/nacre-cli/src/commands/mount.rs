@@ -57,12 +57,12 @@ const LEAVES_WITHIN: Timespec = Timespec {
 };
 /// What `mount -o` may name, and what of it changes nothing here.
 const HEEDED: [&str; 5] = ["ro", "allow_other", "noexec", "noatime", "nonempty"];
-/// An option with a value.
-const CACHE: &str = "cache=";
 const IGNORED: [&str; 13] = [
     "rw", "defaults", "auto", "noauto", "exec", "nouser", "user", "users", "nofail", "_netdev",
     "nodev", "nosuid", "relatime",
 ];
+/// The one that has a value.
+const CACHE: &str = "cache=";
 
 /// Mount a pool for all programs, with the kernel's FUSE
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ pub struct Arguments {
     scrub_every: Option<Duration>,
     /// How much memory a pool on disks may use for what is on them, from now on; at least 1M
     /// [default: $NACRE_CACHE, or as the pool was made]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "read_only")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
     /// Options as mount(8) gives them: ro, allow_other, noexec, noatime, nonempty, cache=SIZE
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]

@@ -34,9 +34,13 @@ impl Image {
         self.ensure(at, len)
     }
 
-    /// As `pin`, of a range that a program maps.
+    /// As `pin`, of a range that a program maps. It fails if so much may not stay.
     pub fn pin_range(&self, range: Range<u64>) -> Result<(), MediaFailed> {
-        self.pin(DeviceOffset(range.start), range.end - range.start)
+        let len = range.end - range.start;
+        match self.may_stay(len) {
+            true => self.pin(DeviceOffset(range.start), len),
+            false => Err(MediaFailed),
+        }
     }
 
     /// Units that are about to be new contents: nobody has an address in them.

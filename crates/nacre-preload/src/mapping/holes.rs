@@ -40,8 +40,8 @@ const MOST_ZEROS: usize = 4096;
 
 /// What is mapped of the regions that have holes.
 pub struct Pages {
-    /// Units of their files.
-    mapped: Ranges,
+    /// Units of their files, and copies.
+    pub(super) mapped: Ranges,
     /// Zeros, which may have gone.
     zeros: Ranges,
     /// How many zeros were mapped.
@@ -50,8 +50,8 @@ pub struct Pages {
     pub(super) windows: Windows,
     /// What was copied of regions that come as copies, and may go again.
     pub(super) copies: Windows,
-    /// How many pieces were copied that may not.
-    pub(super) kept: usize,
+    /// What was copied of them and may not.
+    pub(super) kept: Windows,
     /// Stores that did not go on where the one before had filled.
     scattered: usize,
     /// Where that was, and how many pages it had filled.
@@ -65,7 +65,7 @@ static PAGES: SpinLock<Pages> = SpinLock::new(Pages {
     zeroed: 0,
     windows: Windows::new(),
     copies: Windows::new(),
-    kept: 0,
+    kept: Windows::new(),
     scattered: 0,
     next: (0, 0),
 });
@@ -202,24 +202,10 @@ impl Pages {
     pub fn forget(&mut self, vfs: &Vfs, range: Range<usize>) {
         if exist() {
             self.close_gone(vfs, &range);
-            self.forget_ages(&range);
+            self.forget_copies(&range);
             self.mapped.remove(range.clone());
             self.zeros.remove(range);
         }
-    }
-
-    /// Something is mapped there now.
-    pub(super) fn has_mapped(&mut self, range: Range<usize>) {
-        self.mapped.insert(range);
-    }
-
-    pub(super) fn is_mapped(&self, page: usize) -> bool {
-        self.mapped.contains(page)
-    }
-
-    /// The parts of a range that are mapped.
-    pub(super) fn mapped_in(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        self.mapped.within(range.clone())
     }
 
     /// Nothing can be accessed there any more.
@@ -535,7 +521,7 @@ pub fn end_if_none(vfs: &Vfs) {
     // Whoever makes a region with holes has the lock until it is registered.
     let mut pages = lock();
     if !REGIONS.lock().iter().any(|region| region.sparse) {
-        (pages.zeroed, pages.scattered, pages.kept) = (0, 0, 0);
+        (pages.zeroed, pages.scattered) = (0, 0);
         EXIST.store(false, Relaxed);
         dispatch::look_at_buffers(false);
         symbols::serve_again(vfs);

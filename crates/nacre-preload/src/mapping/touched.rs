@@ -19,6 +19,8 @@ use crate::entry::errno::Stop;
 const SMALL: usize = 16 << 10;
 /// So much for one that does.
 const LARGE: usize = 256 << 10;
+/// So much at once, at most.
+const LARGEST: usize = 16 << 20;
 /// As many more pieces that stay are twice as large, and so on: a process can have 65530 mappings.
 const STEP: usize = 2048;
 /// Most pieces that may go.
@@ -32,11 +34,12 @@ impl Pages {
             true => LARGE,
             false => SMALL,
         };
-        let gap = self.gap_around(region, page, size << (self.kept / STEP).min(10))?;
+        let size = (size << (self.kept.count() / STEP).min(10)).min(LARGEST);
+        let gap = self.gap_around(region, page, size)?;
         self.copies.loaded = gap.end;
         self.copy(vfs, region, gap)?;
         self.drop_oldest(vfs, region);
-        self.is_mapped(page).then_some(())
+        self.mapped.contains(page).then_some(())
     }
 
     /// Copies a part of a region that shows nothing, as far as the file goes.
@@ -48,18 +51,12 @@ impl Pages {
         }
         fresh.cut(len);
         fresh.put(part.start, region.protection).ok()?;
-        self.has_mapped(part.start..part.start + len);
+        let place = part.start..part.start + len;
+        self.mapped.insert(place.clone());
+        let copy = Window::of_copy(place, region.hold);
         match region.protection & PROT_WRITE {
-            0 => self.copies.insert(Window {
-                start: part.start,
-                len,
-                hold: region.hold,
-                device_fd: -1,
-                device_offset: 0,
-                stored: false,
-                age: 0,
-            }),
-            _ => self.kept += 1,
+            0 => self.copies.insert(copy),
+            _ => self.kept.insert(copy),
         }
         Some(())
     }
@@ -77,8 +74,8 @@ impl Pages {
 
     /// What was copied of a range goes; the file shows again.
     pub(super) fn drop_copies(&mut self, range: &Range<usize>) -> Result<(), Stop> {
-        self.forget_ages(range);
-        for part in self.mapped_in(range) {
+        self.forget_copies(range);
+        for part in self.mapped.within(range.clone()) {
             let flags = MAP_FIXED | MAP_NORESERVE;
             anonymous(part.start, part.len(), PROT_NONE, flags)?;
             self.hide(part);
@@ -88,16 +85,20 @@ impl Pages {
 
     /// What was copied of a range does not go by itself any more.
     pub(super) fn keep_copies(&mut self, range: &Range<usize>) {
-        self.kept += self.forget_ages(range);
+        for copy in self.copies.touching(range) {
+            self.copies.remove(copy.start);
+            self.kept.insert(copy);
+        }
     }
 
-    /// How many copies of a range are taken from those that go by themselves.
-    pub(super) fn forget_ages(&mut self, range: &Range<usize>) -> usize {
-        let touched = self.copies.touching(range);
-        for copy in &touched {
-            self.copies.remove(copy.start);
+    /// Copies that lie in a range, in part at least, are not counted any more, nor do they go by
+    /// themselves.
+    pub(super) fn forget_copies(&mut self, range: &Range<usize>) {
+        for copies in [&mut self.copies, &mut self.kept] {
+            for copy in copies.touching(range) {
+                copies.remove(copy.start);
+            }
         }
-        touched.len()
     }
 
     /// What the kernel is given of a region stays: it raises no signals.

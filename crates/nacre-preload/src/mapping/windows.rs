@@ -20,6 +20,19 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// A copy, which shows no device.
+    pub fn of_copy(place: Range<usize>, hold: MapHold) -> Window {
+        Window {
+            start: place.start,
+            len: place.len(),
+            hold,
+            device_fd: -1,
+            device_offset: 0,
+            stored: false,
+            age: 0,
+        }
+    }
+
     pub fn end(&self) -> usize {
         self.start + self.len
     }
