@@ -31,7 +31,12 @@ impl Attached {
         mode: Option<WriteMode>,
         granularity: Option<Policy>,
     ) -> Result<Attached> {
-        let attached = Attached::attach(path, access, (mode, granularity))?;
+        let options = AttachOptions {
+            mode,
+            granularity,
+            ..AttachOptions::default()
+        };
+        let attached = Attached::attach(path, access, options)?;
         if access == Access::ReadWrite {
             tell_lost_copies(path, attached.fs.store().volume())?;
         }
@@ -40,21 +45,15 @@ impl Attached {
 
     /// As [`Attached::open`], without a word of copies that are not whole: they are about to be.
     pub fn open_to_rebuild(path: &Path) -> Result<Attached> {
-        Attached::attach(path, Access::ReadWrite, (None, None))
+        Attached::attach(path, Access::ReadWrite, AttachOptions::default())
     }
 
-    fn attach(
-        path: &Path,
-        access: Access,
-        (mode, granularity): (Option<WriteMode>, Option<Policy>),
-    ) -> Result<Attached> {
+    fn attach(path: &Path, access: Access, options: AttachOptions) -> Result<Attached> {
         let volume = Volume::open(path, access)?;
         runtime::join_emulation(&volume)?;
         let options = AttachOptions {
-            mode,
-            granularity,
             parallel: true,
-            ..AttachOptions::default()
+            ..options
         };
         let store = Store::attach(volume, &options).map_err(|error| store_failure(path, error))?;
         if let Some(bytes) = asked_cache()? {
@@ -84,7 +83,11 @@ impl Attached {
     /// As [`Attached::open_to_read`], without a word of copies that are not whole: whoever looks
     /// again and again shows them himself.
     pub fn open_to_look(path: &Path) -> Result<Attached> {
-        as_allowed(|access| Attached::attach(path, access, (None, None)))
+        let options = || AttachOptions {
+            looks: true,
+            ..AttachOptions::default()
+        };
+        as_allowed(|access| Attached::attach(path, access, options()))
     }
 
     /// Detaches.

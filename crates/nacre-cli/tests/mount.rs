@@ -5,6 +5,8 @@
 mod commands;
 #[path = "mount/disks.rs"]
 mod disks;
+#[path = "mount/keeping.rs"]
+mod keeping;
 #[path = "mount/kills.rs"]
 mod kills;
 #[path = "mount/model.rs"]

@@ -8,17 +8,26 @@ use std::time::Duration;
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_KNOWN: u32 = 0xfff;
 
-/// Attributes that the kernel asks for again each time.
+/// Bytes of an inode's attributes.
+const ATTRIBUTES: usize = 88;
+
+/// What the kernel asks for again each time.
 pub(crate) const NOT_KEPT: Duration = Duration::ZERO;
 
 impl Output {
-    /// A known inode, and for how long its attributes are good. Its name is good for no time: the
-    /// kernel asks again.
-    pub(crate) fn entry(&mut self, number: u64, stat: &Stat, good: Duration) -> &mut Self {
+    /// A known inode, and for how long its name and its attributes are good.
+    pub(crate) fn entry(&mut self, number: u64, stat: &Stat, good: [Duration; 2]) -> &mut Self {
         self.u64(number).u64(u64::from(stat.generation));
-        self.u64(0).u64(good.as_secs());
-        self.u32(0).u32(good.subsec_nanos());
+        let [name, attributes] = good;
+        self.u64(name.as_secs()).u64(attributes.as_secs());
+        self.u32(name.subsec_nanos()).u32(attributes.subsec_nanos());
         self.attributes(stat)
+    }
+
+    /// There is no inode of a name, and for how long that is good.
+    pub(crate) fn no_entry(&mut self, good: Duration) -> &mut Self {
+        self.zeros(16).u64(good.as_secs()).zeros(8);
+        self.u32(good.subsec_nanos()).zeros(4 + ATTRIBUTES)
     }
 
     /// Attributes, and for how long the kernel may keep them.
@@ -44,9 +53,10 @@ impl Output {
         self.u32(stat.rdev as u32).u32(stat.block_size).u32(0)
     }
 
-    /// As `statx` shows them.
-    pub(crate) fn extended(&mut self, stat: &Stat) -> &mut Self {
-        self.zeros(32).u32(STATX_KNOWN).u32(stat.block_size).u64(0);
+    /// As `statx` shows them, and for how long the kernel may keep them.
+    pub(crate) fn extended(&mut self, stat: &Stat, good: Duration) -> &mut Self {
+        self.u64(good.as_secs()).u32(good.subsec_nanos()).zeros(20);
+        self.u32(STATX_KNOWN).u32(stat.block_size).u64(0);
         self.u32(stat.nlink).u32(stat.uid).u32(stat.gid);
         self.u16(stat.mode as u16).u16(0);
         self.u64(stat.ino.0).u64(stat.size).u64(stat.blocks).u64(0);
@@ -95,8 +105,9 @@ mod tests {
             fill(&mut output);
             output.len()
         };
-        assert_eq!(len(&|to| _ = to.entry(9, &stat, NOT_KEPT)), 128);
+        assert_eq!(len(&|to| _ = to.entry(9, &stat, [NOT_KEPT; 2])), 128);
+        assert_eq!(len(&|to| _ = to.no_entry(NOT_KEPT)), 128);
         assert_eq!(len(&|to| _ = to.attributes_now(&stat, NOT_KEPT)), 104);
-        assert_eq!(len(&|to| _ = to.extended(&stat)), 288);
+        assert_eq!(len(&|to| _ = to.extended(&stat, NOT_KEPT)), 288);
     }
 }

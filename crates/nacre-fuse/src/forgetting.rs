@@ -1,7 +1,9 @@
 //! The thread that lets the kernel keep things, and makes it forget them when somebody attaches.
 
+use crate::contents::Contents;
 use crate::device::Device;
-use crate::keeping::{KEPT, OPENED_MOST};
+use crate::keeping::KEPT;
+use crate::names::{ARRIVED, Name, Names};
 use crate::operations::Pool;
 use crate::wire::Output;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,6 +15,11 @@ const ROUND: Duration = Duration::from_secs(1);
 /// A new inode's answer may be with the kernel, but not yet in its table.
 const AGAIN: Duration = Duration::from_millis(1);
 const NOTIFY_INVALIDATE_INODE: i32 = 2;
+const NOTIFY_INVALIDATE_NAME: i32 = 3;
+/// The kernel asks for the name again, and leaves it where it is: something may be mounted there.
+const EXPIRE_ONLY: u32 = 1;
+/// Instead of an offset: the contents stay.
+const ATTRIBUTES_ALONE: u64 = u64::MAX;
 
 impl Pool {
     /// Lets the kernel keep things while nobody else uses the pool. In a thread of its own.
@@ -23,7 +30,7 @@ impl Pool {
                 thread::park_timeout(ROUND);
                 continue;
             }
-            keeping.may.store(true, SeqCst);
+            self.begin(device);
             let waits = || !keeping.ends.load(SeqCst) && !self.fs.wait_for_kernel_cache_end(ROUND);
             while waits() {
                 // It slept.
@@ -32,8 +39,6 @@ impl Pool {
             // Of a mount that is gone nothing is known.
             if !keeping.ends.load(SeqCst) {
                 self.make_forget(device);
-                // What came with new files has no version: an answer may have passed by.
-                thread::sleep(OPENED_MOST);
             }
             self.fs.end_kernel_cache();
             // Who attaches stays for a while.
@@ -41,28 +46,83 @@ impl Pool {
         }
     }
 
+    /// What files that were opened before hold may be old.
+    fn begin(&self, device: &Device) {
+        self.keeping.times.fetch_add(1, SeqCst);
+        for number in self.nodes.numbers() {
+            if self.nodes.contents(number, Contents::is_cached) {
+                self.drop_contents(device, number);
+            }
+        }
+        self.keeping.may.store(true, SeqCst);
+    }
+
     fn make_forget(&self, device: &Device) {
+        self.forget_inodes(device);
+        drop(self.keeping.looking.write());
+        // What came with new files has no version: an answer may have passed by.
+        thread::sleep(self.keeping.still_good_to_open());
+        if self.nodes.names(|names| names.may_be_on_the_way()) {
+            thread::sleep(ARRIVED);
+        }
+        while self.forget_names(device) {
+            // Some have moved meanwhile.
+        }
+    }
+
+    fn forget_inodes(&self, device: &Device) {
         let mut left = self.nodes.numbers();
         left.push(self.fs.root().ino.0);
         let begin = Instant::now();
         loop {
-            left.retain(|&number| {
-                !device.notify(invalidation(number).message(0, -NOTIFY_INVALIDATE_INODE))
-            });
+            left.retain(|&number| !self.forget_inode(device, number));
             // Those that the kernel has dropped meanwhile are no longer known.
             left.retain(|&number| self.node(number).is_ok());
-            let is_gone = || self.keeping.ends.load(SeqCst);
-            if left.is_empty() || begin.elapsed() > KEPT || is_gone() {
+            if left.is_empty() || begin.elapsed() > KEPT || self.keeping.ends.load(SeqCst) {
                 return;
             }
             thread::sleep(AGAIN);
         }
     }
+
+    /// `false`: the kernel does not know it.
+    fn forget_inode(&self, device: &Device, number: u64) -> bool {
+        self.fs.show_kernel_cache_end();
+        let now = self.keeping.times.load(SeqCst);
+        match self.nodes.contents(number, |kept| kept.are_kept(now)) {
+            true => self.drop_contents(device, number),
+            false => notify_inode(device, number, ATTRIBUTES_ALONE),
+        }
+    }
+
+    /// The kernel is to read a file's contents again. `false`: it does not know it.
+    pub(crate) fn drop_contents(&self, device: &Device, number: u64) -> bool {
+        notify_inode(device, number, 0)
+    }
+
+    /// `true`: there were some.
+    fn forget_names(&self, device: &Device) -> bool {
+        let all = self.nodes.names(Names::kept);
+        for (name, stamp) in &all {
+            self.fs.show_kernel_cache_end();
+            notify_name(device, name);
+            self.nodes.names(|names| names.called_back(name, *stamp));
+        }
+        !all.is_empty() && !self.keeping.ends.load(SeqCst)
+    }
 }
 
-/// The attributes of an inode, and not its contents, are to be asked for.
-fn invalidation(number: u64) -> Output {
+/// From an offset on, a file is to be read again; its attributes are to be asked for.
+fn notify_inode(device: &Device, number: u64, from: u64) -> bool {
     let mut all = Output::new();
-    all.u64(number).u64(u64::MAX).u64(0);
-    all
+    all.u64(number).u64(from).u64(0);
+    device.notify(all.message(0, -NOTIFY_INVALIDATE_INODE))
+}
+
+/// A name is to be looked up again. The kernel may not know it.
+fn notify_name(device: &Device, (folder, name): &Name) {
+    let mut all = Output::new();
+    all.u64(*folder).u32(name.len() as u32).u32(EXPIRE_ONLY);
+    all.bytes(name).zeros(1);
+    device.notify(all.message(0, -NOTIFY_INVALIDATE_NAME));
 }

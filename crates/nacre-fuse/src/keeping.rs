@@ -1,15 +1,21 @@
-//! What the kernel may keep (D65): attributes, while nobody else uses the pool.
+//! What the kernel may keep while nobody else uses the pool: attributes (D65), names, and what it
+//! has read of files (D109).
 //!
 //! Whoever attaches waits until the kernel was told to forget. It gives attributes versions, so
 //! that it keeps none of an answer to a request that it sent before.
 
 use crate::attributes::NOT_KEPT;
+use crate::contents::Contents;
 use crate::descriptions;
+use crate::names::NAME_KEPT;
+use crate::operations::Pool;
 use nacre_fs::{Fs, Stat};
+use nacre_types::Timestamp;
 use rustix::fs::FileType;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// For so long at most: what a server that died has told is then asked for, in vain.
 pub(crate) const KEPT: Duration = Duration::from_secs(1);
@@ -17,7 +23,8 @@ pub(crate) const KEPT: Duration = Duration::from_secs(1);
 /// at least a tick of its clock of it. They have no version.
 const OPENED: Duration = Duration::from_millis(1);
 /// Two ticks, of the slowest clock.
-pub(crate) const OPENED_MOST: Duration = Duration::from_millis(20);
+const OPENED_MOST: Duration = Duration::from_millis(20);
+const NANOS: u32 = 1_000_000_000;
 const SET_IDS: u32 = 0o6000;
 
 /// Whether the kernel may keep anything now.
@@ -26,13 +33,37 @@ pub(crate) struct Keeping {
     pub(crate) may: AtomicBool,
     /// An old kernel keeps what it is told after it was told to forget.
     pub(crate) forgets: AtomicBool,
+    /// This kernel lets names expire, and drops what it has read where it writes past its cache.
+    pub(crate) forgets_more: AtomicBool,
+    /// Counts the times without others.
+    pub(crate) times: AtomicU64,
+    /// Counts times that were told for others; see [`Keeping::another`].
+    told: AtomicU32,
+    /// Held while a name is looked up or made, until its answer was sent.
+    pub(crate) looking: RwLock<()>,
+    /// When the last answer came with a new file.
+    opened: Mutex<Option<Instant>>,
     pub(crate) ends: AtomicBool,
 }
 
 impl Keeping {
     /// For how long the attributes of a new file are good, which is opened now.
     pub(crate) fn good_to_open(&self, number: u64, stat: &Stat) -> Duration {
-        self.good(number, stat).min(OPENED)
+        let good = self.good(number, stat).min(OPENED);
+        if good > NOT_KEPT {
+            *self.opened() = Some(Instant::now());
+        }
+        good
+    }
+
+    /// How long the answers that came with new files are still good.
+    pub(crate) fn still_good_to_open(&self) -> Duration {
+        let passed = self.opened().map(|opened| opened.elapsed());
+        passed.map_or(NOT_KEPT, |passed| OPENED_MOST.saturating_sub(passed))
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For how long an answer is good. A write takes the set-id bits of a file, which the kernel
@@ -46,10 +77,57 @@ impl Keeping {
         }
     }
 
+    /// Which time without others it is, if the kernel may keep names and contents.
+    pub(crate) fn alone(&self) -> Option<u64> {
+        let may = self.may.load(SeqCst) && self.forgets_more.load(SeqCst);
+        may.then(|| self.times.load(SeqCst))
+    }
+
+    /// A time that the kernel has not been told yet, so that it drops what it has read of the file.
+    /// (To be told to drop it would make it ignore the size in this answer.) No program sees it: its
+    /// attributes are good for no time.
+    pub(crate) fn another(&self, time: Timestamp) -> Timestamp {
+        let fraction = self.told.fetch_add(1, SeqCst) % NANOS;
+        let differs = u32::from(fraction == time.nanoseconds());
+        Timestamp::from_parts(time.seconds(), (fraction + differs) % NANOS)
+    }
+
     /// The mount is gone.
     pub(crate) fn end(&self, fs: &Fs, thread: &Thread) {
         self.ends.store(true, SeqCst);
         fs.want_kernel_cache_end();
         thread.unpark();
+    }
+}
+
+impl Pool {
+    /// For how long a name is good that the kernel is told now, or has `made`.
+    pub(crate) fn good_name(&self, dir: u64, name: &[u8], number: u64, made: bool) -> Duration {
+        if descriptions::of_number(number).is_some() {
+            return NOT_KEPT;
+        }
+        let name = (dir, name.into());
+        let kept = self.nodes.names(|names| {
+            let kept = self.keeping.alone().is_some();
+            names.found(name, number, kept, made);
+            kept
+        });
+        if kept { NAME_KEPT } else { NOT_KEPT }
+    }
+
+    /// Whether the kernel may take it for granted that there is no such name.
+    pub(crate) fn may_be_missed(&self, dir: u64, name: &[u8]) -> bool {
+        let of_description = descriptions::of_name(name).is_some();
+        let missed = || {
+            self.nodes
+                .names(|names| self.keeping.alone().is_some() && names.missed((dir, name.into())))
+        };
+        !of_description && missed()
+    }
+
+    /// Whether a file is read through the kernel's cache while others use the pool: it was opened
+    /// before they came.
+    pub(crate) fn is_left_over(&self, number: u64) -> bool {
+        self.keeping.alone().is_none() && self.nodes.contents(number, Contents::is_cached)
     }
 }

@@ -1,13 +1,14 @@
 //! A pool as a mounted file system of the kernel: for programs that cannot be preloaded.
 //!
 //! Requests come from the kernel through /dev/fuse and go straight to the file system, as
-//! those of preloaded programs do. The kernel keeps neither names nor contents (except of mapped
-//! files), and attributes only while nobody else uses the pool (`keeping.rs`), so that both kinds
-//! of programs see each other's changes at once. It checks permissions by the attributes
+//! those of preloaded programs do. The kernel keeps names, attributes and contents only while
+//! nobody else uses the pool (`keeping.rs`; it always keeps the pages of mapped files), so that both
+//! kinds of programs see each other's changes at once. It checks permissions by the attributes
 //! (`default_permissions`).
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod contents;
 mod descriptions;
 mod device;
 mod errno;
@@ -15,6 +16,7 @@ mod forgetting;
 mod keeping;
 mod locks;
 mod mount;
+mod names;
 mod nodes;
 mod operations;
 mod server;

@@ -4,8 +4,10 @@
 //! meanwhile. Each known inode is pinned as an open file description of the session: whoever finds
 //! this process dead gives the pins back.
 
+use crate::contents::{Contents, Way};
 use crate::descriptions;
 use crate::errno::Answer;
+use crate::names::Names;
 use nacre_fs::{Fs, FsError, InodeRef};
 use nacre_session::OfdId;
 use nacre_types::Ino;
@@ -23,17 +25,27 @@ struct Known {
     /// Times that the kernel was told of it.
     lookups: u64,
     held: Option<OfdId>,
+    contents: Contents,
 }
 
-/// All inodes that the kernel knows, except the root.
+/// All inodes that the kernel knows, except the root, and their names.
 #[derive(Default)]
-pub(crate) struct Nodes {
-    known: Mutex<HashMap<Ino, Known>>,
+pub(crate) struct Nodes(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    known: HashMap<Ino, Known>,
+    names: Names,
 }
 
 impl Nodes {
-    fn table(&self) -> MutexGuard<'_, HashMap<Ino, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names that the kernel knows. No inode is forgotten meanwhile.
+    pub(crate) fn names<T>(&self, with: impl FnOnce(&mut Names) -> T) -> T {
+        with(&mut self.table().names)
     }
 
     /// The inode that the kernel calls by this number.
@@ -43,7 +55,7 @@ impl Nodes {
             return Ok(fs.root());
         }
         let table = self.table();
-        let known = table.get(&ino).ok_or(Errno::STALE)?;
+        let known = table.known.get(&ino).ok_or(Errno::STALE)?;
         Ok(InodeRef {
             ino,
             generation: known.generation,
@@ -57,7 +69,7 @@ impl Nodes {
         }
         let held = self.hold(fs, node)?;
         let mut table = self.table();
-        if let Some(known) = table.get_mut(&node.ino) {
+        if let Some(known) = table.known.get_mut(&node.ino) {
             // Another thread was faster.
             known.lookups += 1;
             drop(table);
@@ -67,21 +79,22 @@ impl Nodes {
             generation: node.generation,
             lookups: 1,
             held,
+            contents: Contents::default(),
         };
-        table.insert(node.ino, known);
+        table.known.insert(node.ino, known);
         Ok(())
     }
 
     fn tell_again(&self, node: InodeRef) -> bool {
         let mut table = self.table();
-        let known = table.get_mut(&node.ino);
+        let known = table.known.get_mut(&node.ino);
         let same = known.filter(|known| known.generation == node.generation);
         same.map(|known| known.lookups += 1).is_some()
     }
 
     fn hold(&self, fs: &Fs, node: InodeRef) -> Result<Option<OfdId>, FsError> {
         fs.pin(node)?;
-        if self.table().len() >= MOST_DESCRIPTIONS {
+        if self.table().known.len() >= MOST_DESCRIPTIONS {
             return Ok(None);
         }
         Ok(descriptions::of_node(fs, node).ok().flatten())
@@ -91,7 +104,7 @@ impl Nodes {
     pub(crate) fn forget(&self, fs: &Fs, ino: u64, lookups: u64) -> Result<(), FsError> {
         let ino = Ino(ino);
         let mut table = self.table();
-        let Some(known) = table.get_mut(&ino) else {
+        let Some(known) = table.known.get_mut(&ino) else {
             return Ok(());
         };
         known.lookups = known.lookups.saturating_sub(lookups);
@@ -99,19 +112,48 @@ impl Nodes {
             return Ok(());
         }
         let held = known.held;
-        table.remove(&ino);
+        table.known.remove(&ino);
+        table.names.dropped(ino.0);
         drop(table);
         release(fs, ino, held)
     }
 
     /// The numbers of all that the kernel knows, without the root.
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.table().keys().map(|ino| ino.0).collect()
+        self.table().known.keys().map(|ino| ino.0).collect()
+    }
+
+    /// Opens a file; see [`Contents::open`].
+    pub(crate) fn open(
+        &self,
+        number: u64,
+        handle: u64,
+        writes: bool,
+        alone: impl FnOnce() -> Option<u64>,
+    ) -> Way {
+        let mut table = self.table();
+        let known = table.known.get_mut(&Ino(number));
+        known.map_or(Way::Direct, |known| {
+            known.contents.open(handle, writes, alone())
+        })
+    }
+
+    pub(crate) fn close(&self, number: u64, handle: u64) {
+        if let Some(known) = self.table().known.get_mut(&Ino(number)) {
+            known.contents.close(handle);
+        }
+    }
+
+    /// Whether something that is asked of the contents of an inode is true.
+    pub(crate) fn contents(&self, number: u64, asked: impl FnOnce(&Contents) -> bool) -> bool {
+        let table = self.table();
+        let known = table.known.get(&Ino(number));
+        known.is_some_and(|known| asked(&known.contents))
     }
 
     /// Nobody knows anything any more.
     pub(crate) fn forget_all(&self, fs: &Fs) -> Result<(), FsError> {
-        let all: Vec<(Ino, Known)> = self.table().drain().collect();
+        let all: Vec<(Ino, Known)> = self.table().known.drain().collect();
         let mut outcome = Ok(());
         for (ino, known) in all {
             outcome = outcome.and(release(fs, ino, known.held));

@@ -305,11 +305,15 @@ impl Pool {
     }
 
     pub(crate) fn unlink(&self, caller: Caller, dir: u64, name: &[u8]) -> Answer<()> {
-        Ok(self.fs.unlink(&cred(caller), self.node(dir)?, name)?)
+        self.fs.unlink(&cred(caller), self.node(dir)?, name)?;
+        self.nodes.names(|names| names.removed(&(dir, name.into())));
+        Ok(())
     }
 
     pub(crate) fn rmdir(&self, caller: Caller, dir: u64, name: &[u8]) -> Answer<()> {
-        Ok(self.fs.rmdir(&cred(caller), self.node(dir)?, name)?)
+        self.fs.rmdir(&cred(caller), self.node(dir)?, name)?;
+        self.nodes.names(|names| names.removed(&(dir, name.into())));
+        Ok(())
     }
 
     pub(crate) fn rename(
@@ -322,7 +326,11 @@ impl Pool {
         let flags = RenameFlags::of_call(flags).ok_or(Errno::INVAL)?;
         let (from, to) = (self.node(dir)?, self.node(new_dir)?);
         let cred = cred(caller);
-        Ok(self.fs.rename(&cred, from, name, to, new_name, flags)?)
+        self.fs.rename(&cred, from, name, to, new_name, flags)?;
+        let (old, new) = ((dir, name.into()), (new_dir, new_name.into()));
+        let exchanged = flags.contains(RenameFlags::EXCHANGE);
+        self.nodes.names(|names| names.moved(old, new, exchanged));
+        Ok(())
     }
 
     pub(crate) fn read(&self, ino: u64, start: u64, into: &mut [u8], flags: u32) -> Answer<usize> {

@@ -1,9 +1,11 @@
 //! Decodes requests of the kernel, has them served, and encodes the answers.
 
 use crate::attributes::NOT_KEPT;
+use crate::contents::Way;
 use crate::descriptions;
 use crate::errno::{Answer, Refusal};
 use crate::locks::Wanted;
+use crate::names::ABSENCE_KEPT;
 use crate::operations::{Changes, FileRange, Pool, Told, writer};
 use crate::wire::{Input, Opcode, Output, Request};
 use nacre_fs::{Events, NewMode, SetTime};
@@ -16,8 +18,12 @@ use std::sync::atomic::Ordering;
 
 /// Nothing of a file's contents is kept by the kernel, except while it is mapped.
 const DIRECT_IO: u32 = 1;
+/// What it has kept so far is right.
+const KEEP_CACHE: u32 = 1 << 1;
 /// The kernel keeps no position.
 const STREAM: u32 = 1 << 4;
+/// Before a read: a program that asks for attributes does it by the inode.
+const ASKED_BY_DESCRIPTOR: u32 = 1;
 /// A read or write by a descriptor, and not of pages of a mapping.
 const READ_BY_DESCRIPTOR: u32 = 1 << 1;
 const WRITE_BY_MAPPING: u32 = 1;
@@ -29,6 +35,9 @@ const ACL_KILLS_SET_GID: u32 = 1;
 const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;
 const F_UNLCK: u32 = 2;
+
+/// A new name, and what it is of.
+type Named<'r> = (&'r [u8], Told);
 
 /// Which attributes a request changes.
 mod change {
@@ -49,10 +58,12 @@ impl Pool {
             opcode, node, body, ..
         } = request;
         match opcode {
-            Opcode::GETATTR => self.serve_attributes(node),
+            Opcode::GETATTR => self.serve_attributes(node, body),
             Opcode::READ => self.serve_read(node, body),
             Opcode::WRITE => self.serve_write(request),
-            Opcode::OPEN => self.serve_open(node),
+            Opcode::OPEN => self.serve_open(node, body),
+            Opcode::LOOKUP => self.serve_lookup(request),
+            Opcode::CREATE | Opcode::TMPFILE => self.serve_create(request),
             Opcode::OPENDIR => self.node(node).and_then(|node| {
                 self.happened(node, Events::OPEN);
                 opened(0, 0)
@@ -68,32 +79,26 @@ impl Pool {
             Opcode::COPY_FILE_RANGE => self.serve_copy(request),
             Opcode::SYNCFS => self.sync_all().map(|()| Output::new()),
             Opcode::DESTROY => Ok(Output::new()),
-            _ => match self.serve_name(request) {
+            _ => match self.serve_new_name(request) {
                 Some(told) => told,
                 None => self.serve_without_answer(request).map(|()| Output::new()),
             },
         }
     }
 
-    /// Requests that tell of an inode.
-    fn serve_name(&self, request: Request<'_>) -> Option<Answer<Output>> {
-        let looked_up = request.opcode == Opcode::LOOKUP;
+    /// Requests that make a name.
+    fn serve_new_name(&self, request: Request<'_>) -> Option<Answer<Output>> {
         let told = match request.opcode {
-            Opcode::LOOKUP => self.serve_lookup(request),
             Opcode::MKNOD => self.serve_mknod(request),
             Opcode::MKDIR => self.serve_mkdir(request),
             Opcode::SYMLINK => self.serve_symlink(request),
             Opcode::LINK => self.serve_link(request),
-            Opcode::CREATE | Opcode::TMPFILE => return Some(self.serve_create(request)),
             _ => return None,
         };
-        Some(told.map(|(number, stat)| {
+        Some(told.map(|(name, (number, stat))| {
             let mut answer = Output::new();
-            let good = match looked_up {
-                true => self.keeping.good(number, &stat),
-                false => NOT_KEPT,
-            };
-            answer.entry(number, &stat, good);
+            let good = self.good_name(request.node, name, number, true);
+            answer.entry(number, &stat, [good, NOT_KEPT]);
             answer
         }))
     }
@@ -152,15 +157,18 @@ impl Pool {
         Ok(self.node(node)?.ino.0)
     }
 
-    fn serve_attributes(&self, node: u64) -> Answer<Output> {
-        let (mut answer, stat) = (Output::new(), self.attributes(node)?);
+    fn serve_attributes(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
+        let (mut answer, mut stat) = (Output::new(), self.attributes(node)?);
+        if body.u32()? & ASKED_BY_DESCRIPTOR != 0 && self.is_left_over(node) {
+            stat.mtime = self.keeping.another(stat.mtime);
+        }
         answer.attributes_now(&stat, self.keeping.good(node, &stat));
         Ok(answer)
     }
 
     fn serve_statx(&self, node: u64) -> Answer<Output> {
-        let mut answer = Output::new();
-        answer.extended(&self.attributes(node)?);
+        let (mut answer, stat) = (Output::new(), self.attributes(node)?);
+        answer.extended(&stat, self.keeping.good(node, &stat));
         Ok(answer)
     }
 
@@ -206,8 +214,9 @@ impl Pool {
         Ok(answer)
     }
 
-    fn serve_open(&self, node: u64) -> Answer<Output> {
+    fn serve_open(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
         let inode = self.node(node)?;
+        let flags = body.u32()?;
         match descriptions::of_number(node) {
             Some(id) => {
                 self.descriptions.open(&self.fs, id)?;
@@ -215,7 +224,8 @@ impl Pool {
             }
             None => {
                 self.happened(inode, Events::OPEN);
-                opened(self.handle(), DIRECT_IO)
+                let (handle, how) = self.open(node, flags);
+                opened(handle, how)
             }
         }
     }
@@ -225,45 +235,82 @@ impl Pool {
         let (flags, mode) = (body.u32()?, body.u32()?);
         let (umask, _) = (body.u32()?, body.u32()?);
         let mode = NewMode::masked(mode, umask);
-        let (number, stat) = match request.opcode {
-            Opcode::TMPFILE => self.tmpfile(caller, dir, mode, flags)?,
-            _ => self.create(caller, dir, body.name()?, mode, flags)?,
+        let ((number, stat), good) = match request.opcode {
+            Opcode::TMPFILE => (self.tmpfile(caller, dir, mode, flags)?, NOT_KEPT),
+            _ => {
+                let name = body.name()?;
+                let told = self.create(caller, dir, name, mode, flags)?;
+                (told, self.good_name(dir, name, told.0, true))
+            }
         };
         self.happened_to(number, Events::OPEN);
         let mut answer = Output::new();
-        answer.entry(number, &stat, self.keeping.good_to_open(number, &stat));
-        answer.u64(self.handle()).u32(DIRECT_IO).u32(0);
+        let to_open = self.keeping.good_to_open(number, &stat);
+        answer.entry(number, &stat, [good, to_open]);
+        let (handle, how) = self.open(number, flags);
+        answer.u64(handle).u32(how).u32(0);
         Ok(answer)
     }
 
-    fn serve_lookup(&self, mut request: Request<'_>) -> Answer<Told> {
-        self.lookup(request.caller, request.node, request.body.name()?)
+    /// Opens a file for a program: its number, and how.
+    fn open(&self, node: u64, flags: u32) -> (u64, u32) {
+        let handle = self.handle();
+        let reads = OFlags::from_bits_retain(flags) & OFlags::ACCMODE == OFlags::RDONLY;
+        let alone = || self.keeping.alone();
+        let how = match self.nodes.open(node, handle, !reads, alone) {
+            Way::Direct => DIRECT_IO,
+            Way::Cached { goes_on: true } => KEEP_CACHE,
+            Way::Cached { goes_on: false } => 0,
+        };
+        (handle, how)
     }
 
-    fn serve_mknod(&self, request: Request<'_>) -> Answer<Told> {
+    fn serve_lookup(&self, request: Request<'_>) -> Answer<Output> {
+        let (dir, mut body) = (request.node, request.body);
+        let name = body.name()?;
+        let mut answer = Output::new();
+        match self.lookup(request.caller, dir, name) {
+            Err(Refusal(Errno::NOENT)) if self.may_be_missed(dir, name) => {
+                answer.no_entry(ABSENCE_KEPT);
+            }
+            told => {
+                let (number, stat) = told?;
+                let good = self.good_name(dir, name, number, false);
+                answer.entry(number, &stat, [good, self.keeping.good(number, &stat)]);
+            }
+        }
+        Ok(answer)
+    }
+
+    fn serve_mknod<'r>(&self, request: Request<'r>) -> Answer<Named<'r>> {
         let mut body = request.body;
         let (mode, device) = (body.u32()?, body.u32()?);
         let (umask, _) = (body.u32()?, body.u32()?);
-        let mode = NewMode::masked(mode, umask);
-        self.mknod(request.caller, request.node, body.name()?, mode, device)
+        let (mode, name) = (NewMode::masked(mode, umask), body.name()?);
+        let told = self.mknod(request.caller, request.node, name, mode, device)?;
+        Ok((name, told))
     }
 
-    fn serve_mkdir(&self, request: Request<'_>) -> Answer<Told> {
+    fn serve_mkdir<'r>(&self, request: Request<'r>) -> Answer<Named<'r>> {
         let mut body = request.body;
         let mode = NewMode::masked(body.u32()?, body.u32()?);
-        self.mkdir(request.caller, request.node, body.name()?, mode)
+        let name = body.name()?;
+        let told = self.mkdir(request.caller, request.node, name, mode)?;
+        Ok((name, told))
     }
 
-    fn serve_symlink(&self, request: Request<'_>) -> Answer<Told> {
+    fn serve_symlink<'r>(&self, request: Request<'r>) -> Answer<Named<'r>> {
         let mut body = request.body;
         let (name, target) = (body.name()?, body.name()?);
-        self.symlink(request.caller, request.node, name, target)
+        let told = self.symlink(request.caller, request.node, name, target)?;
+        Ok((name, told))
     }
 
-    fn serve_link(&self, request: Request<'_>) -> Answer<Told> {
+    fn serve_link<'r>(&self, request: Request<'r>) -> Answer<Named<'r>> {
         let mut body = request.body;
-        let ino = self.number(body.u64()?)?;
-        self.link(request.caller, ino, request.node, body.name()?)
+        let (ino, name) = (self.number(body.u64()?)?, body.name()?);
+        let told = self.link(request.caller, ino, request.node, name)?;
+        Ok((name, told))
     }
 
     fn serve_rename(&self, request: Request<'_>) -> Answer<()> {
@@ -397,6 +444,7 @@ impl Pool {
     fn serve_release(&self, node: u64, mut body: Input<'_>) -> Answer<()> {
         let (handle, flags) = (body.u64()?, body.u32()?);
         self.locks.release(&self.fs, handle);
+        self.nodes.close(node, handle);
         match descriptions::of_number(node) {
             Some(id) => Ok(self.descriptions.close(&self.fs, id)?),
             None => {

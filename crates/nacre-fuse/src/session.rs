@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::errno::{Answer, Refusal};
+use crate::keeping::Keeping;
 use crate::operations::Pool;
 use crate::wire::{ANSWER_HEADER, Opcode, Output, REQUEST_HEADER, Request};
 use rustix::io::Errno;
@@ -81,6 +82,10 @@ fn answer_all<'s>(scope: &'s Scope<'s, '_>, pool: &'s Pool, device: &'s Device) 
                     send(device, request.unique, Err(Errno::NOLCK.into()));
                 }
             }
+            Opcode::LOOKUP | Opcode::CREATE | Opcode::TMPFILE => {
+                let _until_it_was_sent = pool.keeping.looking.read();
+                send(device, request.unique, guarded(|| pool.serve(request)));
+            }
             Opcode::FORGET | Opcode::BATCH_FORGET => {
                 let _as_far_as_it_goes = guarded(|| pool.forget_told(request));
             }
@@ -92,7 +97,7 @@ fn answer_all<'s>(scope: &'s Scope<'s, '_>, pool: &'s Pool, device: &'s Device) 
             Opcode::INIT => send(
                 device,
                 request.unique,
-                agree(request, &pool.long_setxattr, &pool.keeping.forgets),
+                agree(request, &pool.long_setxattr, &pool.keeping),
             ),
             _ => send(device, request.unique, guarded(|| pool.serve(request))),
         }
@@ -125,7 +130,7 @@ fn send(device: &Device, unique: u64, answer: Answer<Output>) {
 }
 
 /// The first request: which protocol is spoken.
-fn agree(request: Request<'_>, long_setxattr: &AtomicBool, forgets: &AtomicBool) -> Answer<Output> {
+fn agree(request: Request<'_>, long_setxattr: &AtomicBool, keeping: &Keeping) -> Answer<Output> {
     let mut body = request.body;
     let (major, minor) = (body.u32()?, body.u32()?);
     let (ahead, low) = (body.u32()?, body.u32()?);
@@ -143,7 +148,11 @@ fn agree(request: Request<'_>, long_setxattr: &AtomicBool, forgets: &AtomicBool)
         _ => body.u32()?,
     };
     let flags = (u64::from(high) << 32 | u64::from(low)) & WANTED;
-    forgets.store(minor >= MINOR_WITH_VERSIONS, Ordering::Relaxed);
+    keeping
+        .forgets
+        .store(minor >= MINOR_WITH_VERSIONS, Ordering::Relaxed);
+    let forgets_more = minor >= MINOR && flags & DIRECT_IO_ALLOW_MMAP != 0;
+    keeping.forgets_more.store(forgets_more, Ordering::Relaxed);
     long_setxattr.store(flags & SETXATTR_EXT != 0, Ordering::Relaxed);
     answer
         .u32(MAJOR)
@@ -164,7 +173,7 @@ const _: () = assert!(REQUEST_ROOM > WRITE_MAX + REQUEST_HEADER + ANSWER_HEADER)
 
 #[cfg(test)]
 mod tests {
-    use super::{FLOCK_LOCKS, POSIX_LOCKS, agree};
+    use super::{FLOCK_LOCKS, Keeping, POSIX_LOCKS, agree};
     use crate::wire::Request;
     use std::sync::atomic::AtomicBool;
 
@@ -175,7 +184,7 @@ mod tests {
         }
         bytes.resize(104, 0);
         let request = Request::decode(&bytes).ok()?;
-        let mut answer = agree(request, &AtomicBool::new(false), &AtomicBool::new(false)).ok()?;
+        let mut answer = agree(request, &AtomicBool::new(false), &Keeping::default()).ok()?;
         Some(answer.message(1, 0)[16..].to_vec())
     }
 

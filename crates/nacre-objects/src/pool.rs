@@ -48,6 +48,7 @@ const OPENING: AttachOptions = AttachOptions {
     resume: false,
     granularity: None,
     clock: Clock::Real,
+    looks: false,
 };
 
 /// As `nacre create` makes pools: those on a disk have an image in memory and a journal.

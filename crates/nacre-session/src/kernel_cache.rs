@@ -1,8 +1,8 @@
-//! Who alone uses a pool may let the kernel keep what it was told of it (D65).
+//! Who alone changes a pool may let the kernel keep what it was told of it (D65, D109).
 //!
 //! One word says which process does. It looks for others after it has said so, and whoever takes a
-//! slot looks at the word after that: of the two at least one sees the other. Who then finds
-//! somebody there waits until the kernel has forgotten, or that process is dead.
+//! slot to change something looks at the word after that: of the two at least one sees the other.
+//! Who then finds somebody there waits until the kernel has forgotten, or that process is dead.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,9 +22,12 @@ const ROUND: futex::Timespec = futex::Timespec {
     tv_nsec: 20_000_000,
 };
 
-/// So many rounds, five seconds, are waited for a server that is stopped. What it has told is good
-/// for one.
+/// So many rounds, five seconds, are waited for a server that is stopped: one that shows no sign
+/// that it makes the kernel forget.
 const PATIENCE: u32 = 250;
+/// The server makes the kernel forget: this goes up meanwhile.
+const SIGN: u32 = 1 << 16;
+const SIGNS: u32 = 0x7fff << 16;
 
 fn word_of(slot: SlotRef) -> u32 {
     u32::from(slot.slot) + 1
@@ -35,7 +38,7 @@ impl Session {
         &self.memory.header().kernel_cache
     }
 
-    /// From now on the kernel may keep what this process tells it. `false`: others use the pool.
+    /// From now on the kernel may keep what this process tells it. `false`: others may change it.
     pub fn begin_kernel_cache(&self, me: SlotRef) -> bool {
         let word = self.kernel_cache();
         if word
@@ -44,7 +47,8 @@ impl Session {
         {
             return false;
         }
-        let alone = self.current_slots().all(|slot| slot == me);
+        let mut others = self.current_slots().filter(|&slot| slot != me);
+        let alone = !others.any(|slot| self.may_change(slot));
         if !alone {
             self.end_kernel_cache();
         }
@@ -63,6 +67,17 @@ impl Session {
             let _ = futex::wait(word, futex::Flags::empty(), word_of(me), Some(&at_most));
         }
         word.load(SeqCst) != word_of(me)
+    }
+
+    /// The kernel is forgetting, which takes a while: whoever waits goes on waiting.
+    pub fn show_kernel_cache_end(&self) {
+        let word = self.kernel_cache();
+        let found = word.load(SeqCst);
+        if found & WANTED != 0 {
+            let shown = found & !SIGNS | found.wrapping_add(SIGN) & SIGNS;
+            // Who waits for a dead one may clear it meanwhile.
+            let _ = word.compare_exchange(found, shown, SeqCst, SeqCst);
+        }
     }
 
     /// The kernel has forgotten everything.
@@ -101,13 +116,16 @@ impl Session {
 
     #[cold]
     fn await_its_end(&self, me: SlotRef) {
-        let mut rounds = 0;
+        let (mut rounds, mut last) = (0, 0);
         loop {
             let found = self.want_kernel_cache_end();
             if found == 0 {
                 return;
             }
-            let server = self.user_of((found & !WANTED).wrapping_sub(1) as u16);
+            if found != last {
+                (rounds, last) = (0, found);
+            }
+            let server = self.user_of((found as u16).wrapping_sub(1));
             // A slot of the caller's own was that of a process which died.
             let gone = server.slot == me.slot || self.liveness(server) != Liveness::Alive;
             if gone || rounds == PATIENCE {

@@ -36,6 +36,7 @@ pub const PRIVATE: AttachOptions = AttachOptions {
     resume: false,
     parallel: false,
     clock: Clock::Real,
+    looks: false,
 };
 
 /// A volume in memory that was just formatted.

@@ -60,6 +60,7 @@ fn sync(pool: &Path) -> Result<()> {
 /// Commits for programs that outlived their supervisor.
 fn stand_in(pool: &Path, every: Duration) -> Result<()> {
     let attached = Attached::open(pool, Access::ReadWrite, None)?;
+    attached.fs.only_looks();
     let store = attached.fs.store();
     if committers(store.volume()).is_empty() {
         // A supervisor may rely on this one just before it says that it does not commit any more.

@@ -9,14 +9,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A preloaded shell that does one line after the other; its `/nacre` is the pool.
-struct Shell {
+pub struct Shell {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Shell {
-    fn start(stage: &Stage) -> Shell {
+    pub fn start(stage: &Stage) -> Shell {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
         command.args(["run", "--pool", "my.pool", "--", "bash", "--norc"]);
         command.env("NACRE_PRELOAD", preload());
@@ -35,7 +35,7 @@ impl Shell {
     }
 
     /// What a line says.
-    fn say(&mut self, line: &str) -> String {
+    pub fn say(&mut self, line: &str) -> String {
         writeln!(self.input, "{line}; echo; echo END").unwrap();
         let mut said = String::new();
         loop {

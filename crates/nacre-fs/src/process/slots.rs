@@ -52,6 +52,11 @@ impl Fs {
         self.store.session().release_slot(self.store.slot());
     }
 
+    /// This process looks after programs, and changes nothing that others see.
+    pub fn only_looks(&self) {
+        self.store.session().only_looks(self.slot());
+    }
+
     /// Takes a slot again.
     pub fn claim_slot(&self) -> Result<(), SlotError> {
         self.store.set_slot(self.store.session().claim_slot()?);
@@ -59,7 +64,7 @@ impl Fs {
     }
 
     /// The kernel may keep what this process tells it of the pool: who attaches from now on waits
-    /// until [`Fs::end_kernel_cache`]. `false`: others use the pool.
+    /// until [`Fs::end_kernel_cache`]. `false`: others may change it.
     pub fn begin_kernel_cache(&self) -> bool {
         self.store.session().begin_kernel_cache(self.slot())
     }
@@ -68,6 +73,11 @@ impl Fs {
     pub fn wait_for_kernel_cache_end(&self, at_most: Duration) -> bool {
         let session = self.store.session();
         session.wait_for_kernel_cache_end(self.slot(), at_most)
+    }
+
+    /// The kernel is forgetting: who waits goes on waiting.
+    pub fn show_kernel_cache_end(&self) {
+        self.store.session().show_kernel_cache_end();
     }
 
     /// The kernel has forgotten everything.

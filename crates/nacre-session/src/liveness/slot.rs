@@ -35,6 +35,8 @@ const ADOPTION_LOOKS: u32 = 10_000;
 const USES_LOCKS: u32 = 1;
 /// Set while the process commits for all who use the pool, every few seconds.
 const COMMITS: u32 = 2;
+/// Set while the process changes nothing that others see.
+const ONLY_LOOKS: u32 = 4;
 
 /// What a process shares with the others about itself.
 #[repr(C, align(64))]
@@ -46,7 +48,7 @@ pub struct Slot {
     parent_start: AtomicU64,
     /// The process that will adopt the slot, once its parent knows.
     child_pid: AtomicU32,
-    /// [`USES_LOCKS`] and [`COMMITS`].
+    /// [`USES_LOCKS`], [`COMMITS`] and [`ONLY_LOOKS`].
     marks: AtomicU32,
     /// The process's number before it executes a program, a mark after it has; see `executed.rs`.
     pub(crate) exec: AtomicU32,
@@ -158,11 +160,42 @@ impl Slot {
 impl Session {
     /// Takes a slot for the calling process.
     pub fn claim_slot(&self) -> Result<SlotRef, SlotError> {
+        let me = self.take_slot(0)?;
+        self.await_kernel_cache_end(me);
+        Ok(me)
+    }
+
+    /// Takes a slot for the calling process, which changes nothing that others see. Until
+    /// [`Session::will_change`].
+    pub fn claim_slot_to_look(&self) -> Result<SlotRef, SlotError> {
+        self.take_slot(ONLY_LOOKS)
+    }
+
+    /// From now on this process, a supervisor, changes nothing that others see.
+    pub fn only_looks(&self, me: SlotRef) {
+        self.slot(me).marks.fetch_or(ONLY_LOOKS, Ordering::SeqCst);
+    }
+
+    /// From now on this process changes what others see, as all do that have not said otherwise.
+    pub fn will_change(&self, me: SlotRef) {
+        let before = self.slot(me).marks.fetch_and(!ONLY_LOOKS, Ordering::SeqCst);
+        if before & ONLY_LOOKS != 0 {
+            self.await_kernel_cache_end(me);
+        }
+    }
+
+    /// Whether a process may change what others see.
+    pub(crate) fn may_change(&self, slot: SlotRef) -> bool {
+        self.slot(slot).marks.load(Ordering::SeqCst) & ONLY_LOOKS == 0
+    }
+
+    fn take_slot(&self, marks: u32) -> Result<SlotRef, SlotError> {
         let process = self.current_process()?;
         let found = self.take_free_slot(process.pid, MAX_SLOTS);
         let (me, claiming) = found.ok_or(SlotError::Full)?;
         let slot = self.slot(me);
         slot.start.store(process.start, Ordering::Relaxed);
+        slot.marks.store(marks, Ordering::SeqCst);
         slot.change(
             claiming,
             Word {
@@ -170,7 +203,6 @@ impl Session {
                 ..claiming
             },
         );
-        self.await_kernel_cache_end(me);
         Ok(me)
     }
 

@@ -351,3 +351,49 @@ fn nobody_waits_for_ever_for_a_server_that_is_stopped() {
     // Once it goes on, it is told to make the kernel forget.
     assert!(session.wait_for_kernel_cache_end(me, Duration::ZERO));
 }
+
+#[test]
+fn who_only_looks_keeps_nobody_from_keeping() {
+    let (session, me) = session();
+    assert!(session.begin_kernel_cache(me));
+    let looks = session.claim_slot_to_look().unwrap();
+    assert!(!session.wait_for_kernel_cache_end(me, Duration::ZERO));
+    session.end_kernel_cache();
+    assert!(session.begin_kernel_cache(me), "it changes nothing");
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            session.will_change(looks);
+            assert!(ended.load(Ordering::SeqCst), "it may change too early");
+        });
+        while !session.wait_for_kernel_cache_end(me, Duration::from_secs(1)) {}
+        ended.store(true, Ordering::SeqCst);
+        session.end_kernel_cache();
+        changes.join().unwrap();
+    });
+    assert!(!session.begin_kernel_cache(me));
+    session.only_looks(looks);
+    assert!(session.begin_kernel_cache(me));
+}
+
+#[test]
+fn who_waits_goes_on_waiting_for_a_server_that_makes_the_kernel_forget() {
+    let (session, me) = session();
+    assert!(session.begin_kernel_cache(me));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            session.claim_slot().unwrap();
+            assert!(ended.load(Ordering::SeqCst), "it waited for less");
+        });
+        while !session.wait_for_kernel_cache_end(me, Duration::from_secs(1)) {}
+        // Longer than is waited for one that is stopped.
+        for _ in 0..60 {
+            thread::sleep(Duration::from_millis(100));
+            session.show_kernel_cache_end();
+        }
+        ended.store(true, Ordering::SeqCst);
+        session.end_kernel_cache();
+        other.join().unwrap();
+    });
+}

@@ -49,6 +49,8 @@ pub struct AttachOptions {
     pub parallel: bool,
     /// Where changes get their times from.
     pub clock: Clock,
+    /// This process changes nothing that others see.
+    pub looks: bool,
 }
 
 impl Store {
@@ -177,10 +179,15 @@ impl Store {
     ) -> Result<Store> {
         let own = options.resume.then(|| session.find_own_slot()).flatten();
         let former = own.filter(|&own| session.end_exec(own));
+        let changes = volume.access() == Access::ReadWrite && !options.looks;
         let slot = match own {
             Some(slot) if former.is_none() => slot,
-            _ => session.claim_slot()?,
+            _ if changes => session.claim_slot()?,
+            _ => session.claim_slot_to_look()?,
         };
+        if changes {
+            session.will_change(slot);
+        }
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
         store.cut(options);

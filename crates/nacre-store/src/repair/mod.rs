@@ -142,6 +142,7 @@ const PRIVATE: AttachOptions = AttachOptions {
     resume: false,
     parallel: true,
     clock: Clock::Real,
+    looks: false,
 };
 
 /// Structures, round after round until nothing is left to do.

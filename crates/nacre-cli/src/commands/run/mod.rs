@@ -165,6 +165,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (mounts, attached, emulations) =
         prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
     sync::commit_for_all(&attached);
+    attached.iter().for_each(|pool| pool.fs.only_looks());
     let program = program::Program::new(&arguments.program, &mounts);
     let offer = arguments.offer(&mounts, &attached);
     if let Some(offer) = offer.as_ref().filter(|_| program.is_unserved()) {
