@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 mod large;
 mod reads;
+mod rebuilt;
 mod scrub;
 
 use super::{LegFacts, LegRegistry, LegState, Mirror, NewLeg};
@@ -304,7 +305,9 @@ fn a_rebuild_leaves_the_legs_alone_that_are_current() {
     rig.damage("a", AT.get(), 9);
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
-    let done = rig.mirror().rebuild(slot, 1, |_| ControlFlow::Continue(()));
+    let done = rig
+        .mirror()
+        .rebuild(slot, 1, &mut Vec::new(), |_| ControlFlow::Continue(()));
     assert_eq!(done, Ok(true));
     let held = ["a", "b", "c"].map(|name| rig.bytes(name)[8192]);
     assert_eq!(held, [9, 1, 9]);
@@ -318,7 +321,7 @@ fn what_a_rebuild_took_from_a_leg_that_was_lost_meanwhile_does_not_count() {
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     let mut rounds = 0;
     rig.damage("a", AT.get(), 9);
-    let done = rig.mirror().rebuild(slot, 1, |progress| {
+    let done = rig.mirror().rebuild(slot, 1, &mut Vec::new(), |progress| {
         rounds += 1;
         if progress.done == progress.total {
             rig.write_over("a", 1);
@@ -352,7 +355,7 @@ fn a_new_leg_gets_all_while_others_store() {
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     let mut rounds = 0;
-    let done = rig.mirror().rebuild(slot, 1, |progress| {
+    let done = rig.mirror().rebuild(slot, 1, &mut Vec::new(), |progress| {
         rounds += 1;
         let at = DeviceOffset(START + progress.done - (1 << 20) + 5);
         rig.write(at, &[rounds; 3]);
@@ -394,7 +397,9 @@ fn a_new_leg_gets_all_by_several_threads_while_others_store() {
                 }
             });
         }
-        let done = rig.mirror().rebuild(slot, 3, |_| ControlFlow::Continue(()));
+        let done = rig
+            .mirror()
+            .rebuild(slot, 3, &mut Vec::new(), |_| ControlFlow::Continue(()));
         is_over.store(true, Relaxed);
         assert_eq!(done, Ok(true));
     });
@@ -423,10 +428,12 @@ fn a_rebuild_that_was_broken_off_goes_on() {
     rig.write(AT, b"degraded");
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
-    let first = rig.mirror().rebuild(slot, 1, |_| ControlFlow::Break(()));
+    let first = rig
+        .mirror()
+        .rebuild(slot, 1, &mut Vec::new(), |_| ControlFlow::Break(()));
     assert_eq!(first, Ok(false));
     let mut total = 0;
-    let second = rig.mirror().rebuild(slot, 1, |progress| {
+    let second = rig.mirror().rebuild(slot, 1, &mut Vec::new(), |progress| {
         total = progress.total;
         ControlFlow::Continue(())
     });
