@@ -328,7 +328,8 @@ impl Volume {
             state: Some(LegState::Rebuilding),
             ..table.devices[index].clone()
         };
-        let whole = state == LegState::Failed;
+        // What was written over it while it was away nobody has noted.
+        let whole = state == LegState::Failed || !label::begins_as_one(&member.device);
         let comes = Comes::InPlaceOf(lost);
         self.bring_in(mirror, (&member.device, &entry), comes, whole)?;
         Ok(true)

@@ -19,9 +19,10 @@ use crate::copies::{CopyInfo, take_copy};
 use crate::create::table_entry;
 use crate::disk::{Leg, LegsDisk};
 use crate::error::{HOLDS_A_PART, VolumeError};
-use crate::label::{LabelDevice, LabelInfo};
+use crate::label::{self, LabelDevice, LabelInfo};
 use crate::labels::{Labels, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
+use crate::member::Member;
 use crate::presence::{Presence, enter};
 use crate::scrub::Usage;
 use crate::seats::Comes;
@@ -192,7 +193,12 @@ impl Volume {
             return Ok(false);
         };
         let found = self.copy_of(entry);
-        let Some(member) = found.filter(|it| it.device.len() >= entry.size) else {
+        let is_its = |it: &Member| {
+            let is_long = it.device.len() >= entry.size;
+            // What it alone holds may be something else by now.
+            is_long && (legs.own().is_none() || label::begins_as_one(&it.device))
+        };
+        let Some(member) = found.filter(is_its) else {
             return Ok(false);
         };
         if !enter(&member.device, Presence::Member)? {

@@ -10,7 +10,7 @@ use nacre_types::{DeviceOffset, UNIT_SIZE, site};
 use super::layout::REGION;
 use super::shared::{Count, regions};
 use super::states::{LegState, States};
-use super::{Leg, Mirror};
+use super::{Leg, Mirror, Spans};
 use crate::compare::Finding;
 use crate::device::Device;
 use crate::each::each;
@@ -32,7 +32,7 @@ pub struct RebuildProgress {
 
 impl Mirror {
     fn bitmap_words(&self) -> usize {
-        Words::needed(regions(self.window.clone()).end) as usize
+        words_of(&self.window)
     }
 
     /// The bytes of a region that are data.
@@ -130,16 +130,11 @@ impl Mirror {
     /// Regions that a leg that was missing lacks, or all, as words of a bitmap. The caller holds
     /// the lock of bits.
     fn lacking(&self, whole: bool) -> Vec<u64> {
-        let all = || regions(self.window.clone()).collect();
-        let regions: Vec<u64> = match whole {
-            true => all(),
-            false => self.noted(self.states(), |state| state == LegState::Current),
-        };
-        let mut words = vec![0; self.bitmap_words()];
-        for region in regions {
-            words[region as usize / 64] |= 1 << (region % 64);
+        if whole {
+            return all_words(&self.window);
         }
-        words
+        let noted = self.noted(self.states(), |state| state == LegState::Current);
+        bitmap_of(noted, self.bitmap_words())
     }
 
     /// Whether one more leg can come before all have gone who use it.
@@ -155,8 +150,20 @@ impl Mirror {
             return Ok(true);
         }
         let leg = self.map(device, id)?;
-        let done = leg.set_words(&self.lacking(true));
-        Ok(done.is_ok() && leg.set_seals(self.spans.all(), 0).is_ok())
+        Ok(leg.forget_front(&self.window, &self.spans).is_ok())
+    }
+
+    /// What a device says in front of its data is not to be believed any more: from now on it says
+    /// that legs may differ everywhere, or that it lacks everything, and that nothing is sealed.
+    /// `false`: it failed. (M11)
+    pub fn forget_front(
+        pool: [u8; 16],
+        window: Range<u64>,
+        device: &Arc<Device>,
+    ) -> Result<bool, MediaError> {
+        let leg = Leg::new(device, &window, [0; 16])?;
+        let spans = Spans::new(pool, window.clone());
+        Ok(leg.forget_front(&window, &spans).is_ok())
     }
 
     /// Adds a leg in a slot of its own, which gets from now on what is stored. It lacks everything,
@@ -354,7 +361,29 @@ impl Mirror {
     }
 }
 
+/// Words of the bitmap of a device whose data lies in a window.
+fn words_of(window: &Range<u64>) -> usize {
+    Words::needed(regions(window.clone()).end) as usize
+}
+
+fn bitmap_of(regions: impl IntoIterator<Item = u64>, len: usize) -> Vec<u64> {
+    let mut words = vec![0; len];
+    for region in regions {
+        words[region as usize / 64] |= 1 << (region % 64);
+    }
+    words
+}
+
+fn all_words(window: &Range<u64>) -> Vec<u64> {
+    bitmap_of(regions(window.clone()), words_of(window))
+}
+
 impl Leg {
+    fn forget_front(&self, window: &Range<u64>, spans: &Spans) -> Result<(), MediaFailed> {
+        self.set_words(&all_words(window))?;
+        self.set_seals(spans.all(), 0)
+    }
+
     /// A range is stored to next, all of it.
     fn expect_all(&self, range: Range<u64>) {
         let windows = range.step_by(map::WINDOW as usize);
