@@ -253,23 +253,24 @@ fn a_disk_that_was_written_over_while_nobody_used_it_gives_none_of_its_bytes() {
         commit(&volume);
         volume.checkpoint().unwrap();
         drop(volume);
+        let before = fs::read(pool.path("b")).unwrap();
         write_over(&pool, "b", len);
         // By any of them, the one that was written over too.
         for name in ["a", "b", "c"] {
             let volume = pool.open(name);
-            let states = volume.copies().unwrap().into_iter().map(|it| it.state);
-            let states: Vec<LegState> = states.collect();
-            assert_eq!(states[1], LegState::Failed, "{len}");
+            assert_eq!(pool.states("a")[1], LegState::Missing, "{len}");
             let read = places.map(|at| read(&volume, at, 7));
             let is_its = |it: &Option<Vec<u8>>| it.as_deref() == Some(&b"its own"[..]);
             assert!(is_its(&read[0]) && read[1].is_none() && is_its(&read[2]));
             assert!(refuses_stores(&volume, places[1]));
-            assert!(
-                !volume
-                    .return_copy(volume.copies().unwrap()[1].uuid)
-                    .unwrap()
-            );
+            let lost = volume.copies().unwrap()[1].uuid;
+            assert!(!volume.return_copy(lost).unwrap());
         }
+        // What was there is put back.
+        let volume = pool.open("a");
+        fs::write(pool.path("b"), before).unwrap();
+        come_back(&pool, &volume, 1);
+        assert_eq!(read(&volume, places[1], 7).unwrap(), b"its own");
     }
 }
 
