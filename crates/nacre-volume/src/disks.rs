@@ -400,9 +400,8 @@ impl Volume {
             }
         }
         legs.forget(range.start, range.end - range.start);
-        match seal.filter(|_| is_whole) {
-            Some(seal) => legs.set_seal(span, seal)?,
-            None => {}
+        if let Some(seal) = seal.filter(|_| is_whole) {
+            legs.set_seal(span, seal)?;
         }
         Ok(Some(bytes))
     }

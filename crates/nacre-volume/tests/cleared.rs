@@ -1,4 +1,5 @@
 //! Copies whose beginning was cleared or written over: what they said of themselves there is gone.
+//! And places of copies that left, of which labels say nothing any more.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -203,4 +204,42 @@ fn one_of_two_that_is_cleared_in_use_is_lost_and_the_other_has_all() {
             assert_eq!([EARLIER, LATER].map(|at| pool.on(cleared, at)), [1, 2]);
         }
     }
+}
+
+#[test]
+fn in_memory_the_place_of_a_copy_that_labels_do_not_name_is_out_of_use() {
+    /// Where the states of all copies are among what processes share, four bits for each.
+    const STATES_AT: u64 = 40;
+    let pool = Pool::new(Caching::Never);
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(pool.path("shared"))
+        .unwrap();
+    let volume = Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
+    volume
+        .make_shared(file.try_clone().unwrap().into())
+        .unwrap();
+    let old = volume.copies().unwrap()[1].uuid;
+    volume.replace_copy(old, &pool.path("c"), false).unwrap();
+    let told = |_| ControlFlow::Continue(());
+    assert_eq!(volume.rebuild_copies(told).unwrap(), 1);
+    assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
+    let is_known = || {
+        let facts = volume.mirror().unwrap().facts();
+        facts.iter().any(|fact| fact.id == old.0)
+    };
+    assert!(!is_known());
+    // As if who let it go had died when it had told the labels.
+    let mut states = [0; 8];
+    file.read_exact_at(&mut states, STATES_AT).unwrap();
+    assert_eq!(states[0] >> 4, 0xf, "a place that is out of use");
+    states[0] = states[0] & 0xf | (LegState::Failed as u8) << 4;
+    file.write_all_at(&states, STATES_AT).unwrap();
+    assert!(is_known());
+    volume.check_copies().unwrap();
+    assert!(!is_known());
+    // Nothing lacks anything any more: what both hold can be known again.
+    assert!(!volume.mirror().unwrap().states().is_degraded());
 }

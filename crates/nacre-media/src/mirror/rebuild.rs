@@ -231,7 +231,9 @@ impl Mirror {
             if !self.copy_lacking((slot, leg), threads, found, &mut told)? {
                 return Ok(false);
             }
-            self.check_labels();
+            if site::step() {
+                self.check_labels();
+            }
             if before.are_still_current(self.states()) {
                 break;
             }

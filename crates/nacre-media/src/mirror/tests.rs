@@ -43,6 +43,8 @@ struct Records {
     added: Mutex<Vec<([u8; 16], Arc<Device>)>>,
     /// Legs over which something else was written.
     strange: Mutex<Vec<[u8; 16]>>,
+    /// The next look at a leg's label finds one that is half written.
+    half_written: AtomicBool,
 }
 
 impl LegRegistry for Records {
@@ -55,7 +57,7 @@ impl LegRegistry for Records {
     }
 
     fn is_still(&self, leg: [u8; 16], _device: &Arc<Device>) -> bool {
-        !self.strange.lock().unwrap().contains(&leg)
+        !self.half_written.swap(false, Relaxed) && !self.strange.lock().unwrap().contains(&leg)
     }
 
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
@@ -296,6 +298,18 @@ fn who_leaves_takes_nothing_from_a_leg_that_something_else_was_written_over() {
     assert_eq!(rig.bytes("b")[8192], 1);
     assert_eq!(rig.states(), [LegState::Failed, LegState::Current]);
     assert_eq!(rig.records.all.lock().unwrap().last(), Some(&rig.states()));
+}
+
+#[test]
+fn a_label_that_is_half_written_when_it_is_looked_at_costs_no_leg() {
+    let rig = Rig::new();
+    rig.records.half_written.store(true, Relaxed);
+    rig.mirror().check_labels();
+    assert!(!rig.records.half_written.load(Relaxed), "nobody looked");
+    assert_eq!(rig.states(), [LegState::Current; 2]);
+    rig.write_over("b", 2);
+    rig.mirror().check_labels();
+    assert_eq!(rig.states(), [LegState::Current, LegState::Failed]);
 }
 
 #[test]
