@@ -255,9 +255,9 @@ fn a_disk_that_was_written_over_while_nobody_used_it_is_refused_until_it_is_put_
         let VolumeError::WrittenOver { label_at, .. } = refused else {
             panic!("{refused}");
         };
-        let mut mended = fs::read(&path).unwrap();
-        mended.copy_within(label_at as usize..label_at as usize + 4096, 0);
-        fs::write(&path, mended).unwrap();
+        let mut repaired = fs::read(&path).unwrap();
+        repaired.copy_within(label_at as usize..label_at as usize + 4096, 0);
+        fs::write(&path, repaired).unwrap();
         assert_eq!(bytes(&pool.open(asked), at, 7), b"its own");
     }
 }

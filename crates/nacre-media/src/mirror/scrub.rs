@@ -69,8 +69,8 @@ impl Mirror {
         self.verify_with(span, None)
     }
 
-    /// As [`Mirror::verify`]. Where no leg that is current has what was sealed, a `further` one may:
-    /// one that is about to be rebuilt.
+    /// As [`Mirror::verify`]. Where no leg that is current has what was sealed, a `further` one
+    /// may: one that is about to be rebuilt.
     pub(super) fn verify_with(
         &self,
         span: u64,
