@@ -110,3 +110,25 @@ wreck_old() {
     at=$(grep -abo -m1 '^1000000$' "$1" | cut -d: -f1)
     dd if=/dev/urandom of="$1" bs=4096 seek=$((at / 4096)) count=64 conv=notrunc status=none
 }
+
+# rebuilds_compare NUMBER: of a pool on a and b, what a rebuild copies is compared with its checksum
+# (D111)
+rebuilds_compare() {
+    local said
+    nacre scrub "$a" >/dev/null
+    spoil "$a" "$1"
+    said=$(nacre device replace "$a" "$b" "$c") || fail "not repaired: $said"
+    contains "name" "/d/numbers, from byte" "$said"
+    contains "device" "repaired on $a (by checksum)" "$said"
+    numbers_are_right
+    note "what no copy has as it was is told, and goes on to be told when that one is gone"
+    rm -f "$b" "$c"
+    spoil "$a" "$1"
+    if said=$(nacre device replace "$a" "$c" "$b" 2>/dev/null); then fail "nothing told: $said"; fi
+    contains "name" "/d/numbers, from byte" "$said"
+    contains "lost" "all copies have lost what was there" "$said"
+    contains "states" "current current" "$(states "$a")"
+    rm -f "$a"
+    if said=$(nacre scrub "$b" 2>/dev/null); then fail "the new copy vouches for it: $said"; fi
+    contains "lost" "all copies have lost what was there" "$said"
+}

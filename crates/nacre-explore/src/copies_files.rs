@@ -64,7 +64,7 @@ impl Files {
                 files.use_alone(false)?;
                 files.make_third()?;
             }
-            Story::Exchanged(_) => files.make_third()?,
+            Story::Exchanged(_) | Story::WrittenOver => files.make_third()?,
             _ => {}
         }
         for index in 0..NAMES.len() {
@@ -107,6 +107,14 @@ impl Files {
             true => fs::write(self.path(1), second).map_err(text),
             false => Ok(()),
         }
+    }
+
+    /// Something else comes over a device, as far as the second copy of its label.
+    pub fn write_over(&self, index: usize) -> Result<(), String> {
+        let file = File::options().write(true).open(self.path(index));
+        let other = vec![0xee; (SIZE - LABEL) as usize];
+        file.and_then(|file| file.write_all_at(&other, 0))
+            .map_err(text)
     }
 
     /// Where a device is.

@@ -44,7 +44,7 @@ const LOGGED: Action = Action::Rename("d/s", "x", EXCHANGE);
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
-const STORIES: [Story; 8] = [
+const STORIES: [Story; 9] = [
     Story::Whole,
     Story::Lost(0),
     Story::Lost(1),
@@ -52,6 +52,7 @@ const STORIES: [Story; 8] = [
     Story::Replaced,
     Story::Exchanged(0),
     Story::Exchanged(1),
+    Story::WrittenOver,
     Story::Sealed,
 ];
 
@@ -216,14 +217,21 @@ impl Player<'_> {
         let old = old.get(place).ok_or("there is no second copy")?.uuid;
         let came = match story {
             Story::Back => volume.return_copy(old),
+            Story::WrittenOver => volume.add_copy(&files.path(2), None, true).map(|_| true),
             _ => volume.replace_copy(old, &files.path(2), true).map(|_| true),
         };
         if !came.map_err(text)? {
             return Err("the second copy does not come back".into());
         }
-        let mut stepped = Ok(());
+        let (mut stepped, mut is_over) = (Ok(()), false);
         let whole = volume.rebuild_copies(|_| {
-            stepped = self.step(pool);
+            if !is_over {
+                stepped = self.step(pool);
+            }
+            // From then on nobody reads it but the rebuild, which finds that out at its end.
+            if story == Story::WrittenOver && !is_over && stepped.is_ok() {
+                (stepped, is_over) = (files.write_over(0), true);
+            }
             ControlFlow::Continue(())
         });
         stepped?;

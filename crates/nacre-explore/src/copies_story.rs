@@ -13,6 +13,9 @@ pub(crate) enum Story {
     Replaced,
     /// A third one comes for one of them that is there, which goes then.
     Exchanged(usize),
+    /// A third one comes, and while it gets what it lacks something else is written over the first
+    /// one, which is read.
+    WrittenOver,
     /// They are sealed, and stored to afterwards.
     Sealed,
 }
@@ -30,10 +33,10 @@ pub(crate) enum Alone {
 }
 
 impl Story {
-    /// The device that is there from the beginning to the end.
+    /// A device that is there from the beginning to the end.
     pub fn stays(self) -> usize {
         match self {
-            Story::Exchanged(0) => 1,
+            Story::Exchanged(0) | Story::WrittenOver => 1,
             _ => 0,
         }
     }
@@ -41,13 +44,16 @@ impl Story {
     /// The device beside it, in the end.
     pub fn second(self) -> usize {
         match self {
-            Story::Replaced | Story::Exchanged(_) => 2,
+            Story::Replaced | Story::Exchanged(_) | Story::WrittenOver => 2,
             _ => 1,
         }
     }
 
     /// Whether that one comes in the middle.
     pub fn is_joined(self) -> bool {
-        matches!(self, Story::Back | Story::Replaced | Story::Exchanged(_))
+        matches!(
+            self,
+            Story::Back | Story::Replaced | Story::Exchanged(_) | Story::WrittenOver
+        )
     }
 }

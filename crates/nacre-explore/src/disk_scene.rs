@@ -281,7 +281,7 @@ impl Disks {
             (looked, total) = (progress.looked, progress.total);
             ControlFlow::Continue(())
         });
-        let is_less = rebuilt.map_err(text)? == 1 && looked < total;
+        let is_less = rebuilt.map_err(text)?.0 == 1 && looked < total;
         pool.into_store().close().map_err(text)?;
         match is_less {
             true => Ok(()),

@@ -172,7 +172,7 @@ fn rebuild(store: &Store, failed: usize) -> Result<(), String> {
         return Err("the disk that failed is not taken back".into());
     }
     let rebuilt = store.rebuild_copies(1, |_| ControlFlow::Continue(()));
-    match rebuilt.map_err(text)? {
+    match rebuilt.map_err(text)?.0 {
         1 => Ok(()),
         others => Err(format!("{others} disks were rebuilt")),
     }

@@ -196,6 +196,26 @@ impl Copies {
         Some(right)
     }
 
+    /// As [`Copies::as_sealed`], with the help of a copy that does not count yet: of it nothing is
+    /// told. Gives it back, and whether what was sealed is known.
+    pub fn as_sealed_by(
+        &mut self,
+        further: Copy,
+        seal: u32,
+        make: &mut Make<'_>,
+        found: &mut Vec<Finding>,
+    ) -> (bool, Copy) {
+        self.all.push(further);
+        let mut made = Vec::new();
+        let is_known = self.as_sealed(seal, make, &mut made).is_some();
+        let further = self.all.remove(self.all.len() - 1);
+        for one in &mut made {
+            one.wrong.retain(|id| *id != further.id);
+        }
+        found.extend(made.into_iter().filter(|one| !one.wrong.is_empty()));
+        (is_known, further)
+    }
+
     /// The right contents of a unit, which all hold now. `None`: nothing tells.
     pub fn judged<'c>(
         &'c self,

@@ -6,16 +6,17 @@ use nacre_types::{UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::{RebuildProgress, Usage, VolumeError};
 
 use crate::layout::HEADER_UNITS;
+use crate::scrub::Report;
 use crate::store::Store;
 
 impl Store {
     /// As `Volume::rebuild_copies`, in memory on so many threads. Disks do not get what nobody has
-    /// taken (D82).
+    /// taken (D82). Answers how many are whole now, and what was not as it was sealed.
     pub fn rebuild_copies(
         &self,
         threads: usize,
         told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
-    ) -> Result<usize, VolumeError> {
+    ) -> Result<(usize, Report), VolumeError> {
         let usage = |at: VolumeOffset| {
             let unit = UnitNo(at.0 / UNIT_SIZE);
             match unit.0 >= HEADER_UNITS && self.allocator().is_untaken(unit) {
@@ -23,6 +24,7 @@ impl Store {
                 false => Usage::Used,
             }
         };
-        self.volume().rebuild_used(&usage, threads, told)
+        let rebuilt = self.volume().rebuild_used(&usage, threads, told)?;
+        Ok((rebuilt.whole, Report::of(self, rebuilt.found)))
     }
 }

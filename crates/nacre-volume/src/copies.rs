@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, LegFacts, LegState, Media, MediaFailed, Mirror,
-    MirrorCounts, NewLeg, RebuildProgress,
+    Access, AddressRange, Device, DeviceIdentity, Finding, LegFacts, LegState, Media, MediaFailed,
+    Mirror, MirrorCounts, NewLeg, RebuildProgress,
 };
 use nacre_runtime::Trust;
 use nacre_types::{Uuid, VolumeOffset};
@@ -19,7 +19,7 @@ use crate::labels::{Labels, find_copy, newest_of, write_as, write_to_legs};
 use crate::layout::DATA_START;
 use crate::member::{Member, Members, trust_of};
 use crate::presence::{Presence, enter, is_held};
-use crate::scrub::Usage;
+use crate::scrub::{Difference, Usage};
 use crate::seats::Comes;
 use crate::volume::{Part, Segment, Volume};
 
@@ -40,6 +40,16 @@ pub struct CopyInfo {
     pub present: bool,
     /// The copy that goes once this one is current.
     pub replaces: Option<Uuid>,
+}
+
+/// What came of a rebuild.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rebuilt {
+    /// Copies that are whole now and were not.
+    pub whole: usize,
+    /// Where the copy that was read did not hold what was sealed (D111). Without evidence: no copy
+    /// does, and those that were rebuilt hold what the others hold.
+    pub found: Vec<Difference>,
 }
 
 /// Takes possession of a device that is to have so much data; a file may be made for it. One that
@@ -318,7 +328,8 @@ impl Volume {
             state: Some(LegState::Rebuilding),
             ..table.devices[index].clone()
         };
-        let whole = state == LegState::Failed;
+        // What was written over it while it was away nobody has noted.
+        let whole = state == LegState::Failed || !label::begins_as_one(&member.device);
         let comes = Comes::InPlaceOf(lost);
         self.bring_in(mirror, (&member.device, &entry), comes, whole)?;
         Ok(true)
@@ -420,7 +431,8 @@ impl Volume {
         &self,
         told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
-        self.rebuild_used(&|_| Usage::Used, 1, told)
+        let rebuilt = self.rebuild_used(&|_| Usage::Used, 1, told)?;
+        Ok(rebuilt.whole)
     }
 
     /// As [`Volume::rebuild_copies`]; disks do not get what is free (D82). The session knows what
@@ -430,10 +442,25 @@ impl Volume {
         usage: &dyn Fn(VolumeOffset) -> Usage,
         threads: usize,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<Rebuilt, VolumeError> {
+        let mut found = Vec::new();
+        let whole = match self.legs() {
+            Some(legs) => self.rebuild_disks(legs, usage, &mut found, &mut told)?,
+            None => self.rebuild_mirror(threads, &mut found, told)?,
+        };
+        found.sort_by_key(|one: &Finding| one.range.start);
+        Ok(Rebuilt {
+            whole,
+            found: self.with_paths(found),
+        })
+    }
+
+    fn rebuild_mirror(
+        &self,
+        threads: usize,
+        found: &mut Vec<Finding>,
+        mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
-        if let Some(legs) = self.legs() {
-            return self.rebuild_disks(legs, usage, &mut told);
-        }
         let (mirror, _) = self.newest_table()?;
         let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
         let facts = mirror.facts();
@@ -442,7 +469,7 @@ impl Volume {
             .iter()
             .filter(|fact| fact.state == LegState::Rebuilding)
         {
-            let rebuilt = mirror.rebuild(fact.slot, threads, &mut told);
+            let rebuilt = mirror.rebuild(fact.slot, threads, found, &mut told);
             done += usize::from(rebuilt.map_err(failed)?);
         }
         Ok(done)

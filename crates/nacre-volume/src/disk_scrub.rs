@@ -4,10 +4,10 @@
 //! compared once more while nobody stores either, so that memory can be made right, too.
 
 use nacre_cache::DiskFailed;
-use nacre_media::{Copies, Image, Rules, Scrubbed};
+use nacre_media::{Copies, Finding, Image, Make, Rules, Scrubbed};
 use nacre_types::crc32c;
 
-use crate::disk::LegsDisk;
+use crate::disk::{Leg, LegsDisk};
 use crate::error::VolumeError;
 use crate::volume::Volume;
 
@@ -91,6 +91,21 @@ impl<'h> Home<'h> {
         }
     }
 
+    /// Whether a disk that is about to be rebuilt has what was sealed.
+    fn has_it(
+        &mut self,
+        leg: Option<&Leg>,
+        seal: u32,
+        make: &mut Make<'_>,
+        found: &mut Vec<Finding>,
+    ) -> bool {
+        let further = leg.and_then(|leg| self.legs.copy_on(leg, self.copies.range.clone()));
+        let Some(further) = further else {
+            return false;
+        };
+        self.copies.as_sealed_by(further, seal, make, found).0
+    }
+
     /// Writes what was found to be right, and makes memory right that came from a disk that was
     /// wrong.
     fn repair(&self, made: &Made) -> Result<(), DiskFailed> {
@@ -136,12 +151,18 @@ impl Volume {
         Ok(scrubbed)
     }
 
-    /// As [`Volume::verify_span`], of disks.
-    pub(crate) fn verify_disks(&self, legs: &LegsDisk, span: u64) -> Result<Scrubbed, VolumeError> {
+    /// As [`Volume::verify_span`], of disks. Where no disk that is current has what was sealed, a
+    /// `further` one may: one that is about to be rebuilt.
+    pub(crate) fn verify_disks(
+        &self,
+        legs: &LegsDisk,
+        span: u64,
+        further: Option<&Leg>,
+    ) -> Result<Scrubbed, VolumeError> {
         let image = self.image_of_disks()?;
         let mut verified = Scrubbed::default();
         self.while_nobody_stores(|| {
-            let done = verify((legs, image), span, &mut verified);
+            let done = verify((legs, image), span, further, &mut verified);
             done.map_err(|why| self.disk_failed(why))
         })?;
         Ok(verified)
@@ -197,17 +218,21 @@ fn settle(
 fn verify(
     disks: (&LegsDisk, &Image),
     span: u64,
+    further: Option<&Leg>,
     verified: &mut Scrubbed,
 ) -> Result<(), DiskFailed> {
-    let home = Home::read(disks, span)?;
+    let mut home = Home::read(disks, span)?;
     let Some(seal) = home.seal() else {
         return Ok(());
     };
-    let mut made = Made::new();
+    let (mut made, found) = (Made::new(), &mut verified.found);
     let mut make = |at, right: &[u8]| made.push((at, right.to_vec()));
-    match home.copies.as_sealed(seal, &mut make, &mut verified.found) {
-        Some(whole) => verified.sealed = whole.len() as u64,
-        None => verified.found.push(home.copies.lost(None)),
+    let known = home.copies.as_sealed(seal, &mut make, found).is_some();
+    if known || home.has_it(further, seal, &mut make, found) {
+        let bytes = &home.copies.range;
+        verified.sealed = bytes.end - bytes.start;
+    } else {
+        verified.found.push(home.copies.lost(None));
     }
     home.repair(&made)
 }

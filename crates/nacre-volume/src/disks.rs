@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, Image, LegState, Media, RebuildProgress, Spans,
+    Access, AddressRange, Device, DeviceIdentity, Finding, Image, LegState, Media, RebuildProgress,
+    Spans,
 };
 use nacre_runtime::Trust;
 use nacre_types::{DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
@@ -18,9 +19,10 @@ use crate::copies::{CopyInfo, take_copy};
 use crate::create::table_entry;
 use crate::disk::{Leg, LegsDisk};
 use crate::error::{HOLDS_A_PART, VolumeError};
-use crate::label::{LabelDevice, LabelInfo};
+use crate::label::{self, LabelDevice, LabelInfo};
 use crate::labels::{Labels, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
+use crate::member::Member;
 use crate::presence::{Presence, enter};
 use crate::scrub::Usage;
 use crate::seats::Comes;
@@ -30,7 +32,7 @@ use crate::volume::{DeviceInfo, Part, Segment, Volume};
 /// Tells what is known of a unit.
 type UsageAt<'u> = dyn Fn(VolumeOffset) -> Usage + 'u;
 
-/// A rebuild copies so much while others wait for their commits.
+/// So much is wiped at once, and how far a rebuild is is remembered in such steps.
 const SPAN: u64 = 1 << 20;
 /// It remembers how far it is whenever it has copied so much, and waits for the disk.
 const KEPT: u64 = 16 << 20;
@@ -191,7 +193,12 @@ impl Volume {
             return Ok(false);
         };
         let found = self.copy_of(entry);
-        let Some(member) = found.filter(|it| it.device.len() >= entry.size) else {
+        let is_its = |it: &Member| {
+            let is_long = it.device.len() >= entry.size;
+            // What it alone holds may be something else by now.
+            is_long && (legs.own().is_none() || label::begins_as_one(&it.device))
+        };
+        let Some(member) = found.filter(is_its) else {
             return Ok(false);
         };
         if !enter(&member.device, Presence::Member)? {
@@ -275,13 +282,19 @@ impl Volume {
         &self,
         legs: &LegsDisk,
         usage: &UsageAt<'_>,
+        found: &mut Vec<Finding>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<usize, VolumeError> {
         let is_rebuilt = |(state, _): &(LegState, Arc<Leg>)| *state == LegState::Rebuilding;
-        let mut whole = 0;
         let known = legs.in_use().map_err(|why| self.disk_failed(why))?;
-        for (_, leg) in known.into_iter().filter(is_rebuilt) {
-            if self.fill((legs, &leg), usage, told)? {
+        let rebuilt: Vec<_> = known.into_iter().filter(is_rebuilt).collect();
+        if !rebuilt.is_empty() {
+            // What is not at home is not compared.
+            self.prepare_scrub()?;
+        }
+        let mut whole = 0;
+        for (_, leg) in rebuilt {
+            if self.fill((legs, &leg), usage, found, told)? {
                 self.while_nobody_commits(|| self.now_current(legs, &leg))?;
                 whole += 1;
             }
@@ -294,6 +307,7 @@ impl Volume {
         &self,
         (legs, leg): (&LegsDisk, &Leg),
         usage: &UsageAt<'_>,
+        found: &mut Vec<Finding>,
         told: &mut dyn FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, VolumeError> {
         let end = self.cache.as_ref();
@@ -301,21 +315,18 @@ impl Volume {
         let total = end - DATA_START;
         let pool = self.uuid().0;
         let first = rebuilt_before(leg, pool).clamp(DATA_START, end);
-        let mut looked = 0;
-        for start in (first..end).step_by(SPAN as usize) {
-            let span = start..(start + SPAN).min(end);
-            let done = span.end - DATA_START;
-            looked += self.while_nobody_commits(|| {
-                let filled = self.fill_span((legs, leg), span.clone(), usage);
-                filled.map_err(|why| self.disk_failed(why))
-            })?;
-            if done.is_multiple_of(KEPT) {
-                let kept = legs.settle_seals();
-                let kept = kept.and_then(|()| keep_rebuilt(leg, pool, span.end));
-                kept.map_err(|why| self.disk_failed(why))?;
+        let (mut looked, mut kept, spans) = (0, first, legs.spans());
+        for span in spans.all().filter(|&span| spans.bytes(span).end > first) {
+            looked += self.fill_span((legs, leg), span, usage, found)?;
+            let until = spans.bytes(span).end;
+            if until - kept >= KEPT {
+                let settled = legs.settle_seals();
+                let settled = settled.and_then(|()| keep_rebuilt(leg, pool, until));
+                settled.map_err(|why| self.disk_failed(why))?;
+                kept = until;
             }
             let progress = RebuildProgress {
-                done,
+                done: until - DATA_START,
                 total,
                 looked,
             };
@@ -326,23 +337,83 @@ impl Volume {
         Ok(true)
     }
 
-    /// Gives a disk what counts of a span; answers how many bytes do. Of others the disks may
-    /// differ, so that no seal may say what all hold. Nobody commits.
+    /// Gives a disk what counts of a span; answers how many bytes do. Before anything is copied
+    /// that is not as it was sealed, other disks are asked for that (D111).
     fn fill_span(
         &self,
-        (legs, leg): (&LegsDisk, &Leg),
-        span: Range<u64>,
+        disks: (&LegsDisk, &Leg),
+        span: u64,
         usage: &UsageAt<'_>,
-    ) -> Result<u64, DiskFailed> {
-        let counted = self.counted(span.clone(), usage);
-        let bytes = counted.iter().map(|range| range.end - range.start).sum();
-        if bytes < span.end - span.start {
-            legs.remove_seals(span)?;
+        found: &mut Vec<Finding>,
+    ) -> Result<u64, VolumeError> {
+        let fill = |sealed_only: bool| {
+            self.while_nobody_commits(|| {
+                let filled = self.fill_now(disks, span, usage, sealed_only);
+                filled.map_err(|why| self.disk_failed(why))
+            })
+        };
+        if let Some(bytes) = fill(true)? {
+            return Ok(bytes);
         }
-        counted
-            .into_iter()
-            .try_for_each(|range| copy(legs, leg, range))?;
-        Ok(bytes)
+        let (legs, leg) = disks;
+        found.extend(self.verify_disks(legs, span, Some(leg))?.found);
+        Ok(fill(false)?.unwrap_or(0))
+    }
+
+    /// As [`Volume::fill_span`]. Of what does not count the disks may differ, so that no seal may
+    /// say what all hold. What no disk has as it was sealed is copied whole: its seal goes on to
+    /// say so. `None`: it is not as it was sealed, and nothing was done. Nobody commits.
+    fn fill_now(
+        &self,
+        (legs, leg): (&LegsDisk, &Leg),
+        span: u64,
+        usage: &UsageAt<'_>,
+        sealed_only: bool,
+    ) -> Result<Option<u64>, DiskFailed> {
+        let range = legs.spans().bytes(span);
+        let mut counted = self.counted(range.clone(), usage);
+        let bytes_of = |all: &[Range<u64>]| all.iter().map(|one| one.end - one.start).sum::<u64>();
+        let bytes = bytes_of(&counted);
+        let seal = self.seal_at_home(legs, span).filter(|_| bytes > 0);
+        let mut held = vec![0; seal.map_or(0, |_| (range.end - range.start) as usize)];
+        if let Some(seal) = seal {
+            legs.read(range.start, &mut held)?;
+            if seal != crc32c(&held) {
+                if sealed_only {
+                    return Ok(None);
+                }
+                counted = vec![range.clone()];
+            }
+        }
+        let is_whole = bytes_of(&counted) == range.end - range.start;
+        if !is_whole {
+            legs.remove_seals(range.clone())?;
+        }
+        for part in counted {
+            match seal {
+                Some(_) => {
+                    let skip = (part.start - range.start) as usize;
+                    let len = (part.end - part.start) as usize;
+                    put(leg, part.start, &held[skip..skip + len])?;
+                }
+                None => copy(legs, leg, part)?,
+            }
+        }
+        legs.forget(range.start, range.end - range.start);
+        if let Some(seal) = seal.filter(|_| is_whole) {
+            legs.set_seal(span, seal)?;
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The seal of a span, if all of that is at home.
+    fn seal_at_home(&self, legs: &LegsDisk, span: u64) -> Option<u32> {
+        let image = self.head.media.image()?;
+        let mut units = legs.spans().bytes(span).step_by(UNIT_SIZE as usize);
+        units
+            .all(|at| image.has_home(at))
+            .then(|| legs.seal_of(span))
+            .flatten()
     }
 
     /// The parts of a span in which anything counts. The caller keeps versions from being made, so
@@ -445,18 +516,22 @@ fn crc_of(raw: &RawRebuilt) -> u32 {
 
 /// Gives a disk what it lacks of a range.
 fn copy(legs: &LegsDisk, leg: &Leg, range: Range<u64>) -> Result<(), DiskFailed> {
-    let len = (range.end - range.start) as usize;
-    let (mut wanted, mut found) = (vec![0; len], vec![0; len]);
+    let mut wanted = vec![0; (range.end - range.start) as usize];
     legs.read(range.start, &mut wanted)?;
+    put(leg, range.start, &wanted)
+}
+
+/// Writes to a disk what it holds otherwise.
+fn put(leg: &Leg, at: u64, wanted: &[u8]) -> Result<(), DiskFailed> {
+    let mut found = vec![0; wanted.len()];
     // What cannot be read is written.
-    let is_known = leg.file.read(range.start, &mut found).is_ok();
+    let is_known = leg.file.read(at, &mut found).is_ok();
     let pieces = wanted.chunks(PIECE).zip(found.chunks(PIECE));
-    for (place, (wanted, found)) in (range.start..).step_by(PIECE).zip(pieces) {
+    for (place, (wanted, found)) in (at..).step_by(PIECE).zip(pieces) {
         if !is_known || wanted != found {
             leg.file.write(place, wanted)?;
         }
     }
-    leg.file.begin_writing(range.clone());
-    legs.forget(range.start, range.end - range.start);
+    leg.file.begin_writing(at..at + wanted.len() as u64);
     Ok(())
 }

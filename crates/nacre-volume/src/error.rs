@@ -123,6 +123,14 @@ pub enum VolumeError {
     /// Neither label copy is intact.
     #[error("{}: both copies of its label are damaged; restore the device from a backup, or make a new pool of it with force (its contents are lost then)", .0.display())]
     LabelsDamaged(PathBuf),
+    /// Something else was written over the start of a device, and nothing tells over how much.
+    #[error("{}: something else was written over its start, and no other device has what it holds; restore it from a backup, or, if no more than its first 2 MiB was written over, put its label back: dd if={} of={} bs=4096 count=1 skip={} conv=notrunc", path.display(), path.display(), path.display(), label_at / 4096)]
+    WrittenOver {
+        /// The device.
+        path: PathBuf,
+        /// Where the second copy of its label is.
+        label_at: u64,
+    },
     /// The pool was made or changed by a newer version.
     #[error("{}: has pool format {found}, this program knows up to {VERSION}; use a newer Nacre", path.display())]
     NewerVersion {

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "explore")]
 use nacre_media::Media;
-use nacre_media::{Access, Device, LegFacts, LegRegistry, LegState, MediaFailed};
+use nacre_media::{Access, Device, LegFacts, LegRegistry, LegState, MediaFailed, Mirror};
 use nacre_runtime::Trust;
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
+use crate::layout::DATA_START;
 use crate::member::{Member, places};
 use crate::presence::{Presence, enter};
 
@@ -143,6 +144,19 @@ pub(crate) fn find_copy(
     })
 }
 
+/// A copy in memory that does not begin as one may have lost what it says in front of its data, too
+/// (M11). To be called before it gets a label, behind which nothing tells that any more.
+pub(crate) fn forget_front(table: &LabelInfo, device: &Arc<Device>) -> Result<(), VolumeError> {
+    if !table.has_copies() || table.journal > 0 || label::begins_as_one(device) {
+        return Ok(());
+    }
+    let window = DATA_START..DATA_START + table.devices[0].data;
+    match Mirror::forget_front(table.pool.0, window, device)? {
+        true => Ok(()),
+        false => Err(VolumeError::WriteFailed(device.path().to_owned())),
+    }
+}
+
 /// Gives a device the label of its place in a table.
 pub(crate) fn write_as(
     table: &LabelInfo,
@@ -152,6 +166,7 @@ pub(crate) fn write_as(
     let Some(index) = table.devices.iter().position(|entry| entry.uuid == uuid) else {
         return Ok(());
     };
+    forget_front(table, device)?;
     let own = label::read(device);
     let granularity = own.map(|label| label.granularity).unwrap_or_default();
     let label = LabelInfo {

@@ -46,7 +46,7 @@ mod version;
 mod volume;
 
 pub use cache::CacheInfo;
-pub use copies::CopyInfo;
+pub use copies::{CopyInfo, Rebuilt};
 pub use create::{Caching, Common, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};

@@ -9,6 +9,7 @@ use nacre_types::Uuid;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
+use crate::layout::second_copy;
 use crate::stay::Stay;
 
 /// A device of the pool, with its label.
@@ -286,6 +287,22 @@ fn is_damage(error: &VolumeError) -> bool {
     )
 }
 
+/// Whether something else stands where a device began.
+fn is_written_over(member: &Member) -> bool {
+    !member.label.intact && !label::begins_as_one(&member.device)
+}
+
+/// Nothing else has what a disk holds, and nothing tells whether it still does (D112).
+fn refuse_written_over(member: &Member) -> Result<(), VolumeError> {
+    match (is_written_over(member), member.label.own().size) {
+        (false, _) => Ok(()),
+        (true, size) => Err(VolumeError::WrittenOver {
+            path: member.path(),
+            label_at: second_copy(size).unwrap_or(0),
+        }),
+    }
+}
+
 /// Copies that were each used while the other was away, and that each say so.
 fn refuse_diverged(members: &[Member]) -> Result<(), VolumeError> {
     let left = |from: &Member, other: &Member| {
@@ -324,8 +341,10 @@ impl Search<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if copies && !self.table.is_parts() {
+        if copies {
             self.drop_written_over(&mut members, &mut damaged);
+        } else if self.table.is_parts() {
+            members.iter().try_for_each(refuse_written_over)?;
         }
         match members.is_empty() {
             true => Err(VolumeError::NoCopyLeft(self.asked.to_owned())),
@@ -336,7 +355,7 @@ impl Search<'_> {
     /// A copy that does not begin as one may hold something else behind that, too. It counts if no
     /// other one is current.
     fn drop_written_over(&self, members: &mut Vec<Member>, damaged: &mut Vec<Uuid>) {
-        let is_whole = |it: &Member| it.label.intact || label::begins_as_one(&it.device);
+        let is_whole = |it: &Member| !is_written_over(it);
         let is_current = |it: &Member| {
             let entry = it.place.map(|place| &self.table.devices[place]);
             entry.is_some_and(|entry| entry.state == Some(LegState::Current))

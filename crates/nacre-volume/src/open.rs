@@ -7,6 +7,7 @@ use nacre_media::{Access, Device, Granularity, LegState, Owner};
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelInfo};
+use crate::labels::forget_front;
 use crate::layout::EMULATES_MAX;
 use crate::member::{Member, Members, trust_of};
 use crate::placement::Stripe;
@@ -166,6 +167,7 @@ impl Volume {
                 ..found.table.clone()
             };
             change(&mut label);
+            forget_front(&found.table, &member.device)?;
             label::write(&member.device, &label)?;
         }
         Ok(())
@@ -255,6 +257,7 @@ fn repair(found: &Members, home: (u64, u64)) -> Result<(), VolumeError> {
             granularity: member.label.granularity,
             ..table.clone()
         };
+        forget_front(&table, &member.device)?;
         label::write(&member.device, &label)?;
     }
     Ok(())

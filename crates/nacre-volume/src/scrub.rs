@@ -143,7 +143,7 @@ impl Volume {
         let has_copies = self.spans().contains(&span);
         let verified = match (self.mirror(), self.legs().filter(|_| has_copies)) {
             (Some(mirror), _) => self.of_mirror(mirror.verify(span))?,
-            (None, Some(legs)) => self.verify_disks(legs, span)?,
+            (None, Some(legs)) => self.verify_disks(legs, span, None)?,
             (None, None) => Scrubbed::default(),
         };
         Ok(self.told(verified))
@@ -154,7 +154,16 @@ impl Volume {
     }
 
     fn told(&self, scrubbed: Scrubbed) -> ScrubbedSpan {
-        let named = match scrubbed.found.is_empty() {
+        ScrubbedSpan {
+            found: self.with_paths(scrubbed.found),
+            sealed: scrubbed.sealed,
+            mapped: scrubbed.mapped,
+        }
+    }
+
+    /// With the paths of the devices that were wrong.
+    pub(crate) fn with_paths(&self, found: Vec<Finding>) -> Vec<Difference> {
+        let named = match found.is_empty() {
             true => Vec::new(),
             false => self.named_copies(),
         };
@@ -167,11 +176,7 @@ impl Volume {
             evidence: one.evidence,
             wrong: one.wrong.into_iter().map(path).collect(),
         };
-        ScrubbedSpan {
-            found: scrubbed.found.into_iter().map(told).collect(),
-            sealed: scrubbed.sealed,
-            mapped: scrubbed.mapped,
-        }
+        found.into_iter().map(told).collect()
     }
 }
 

@@ -236,6 +236,63 @@ fn who_lacks_what_was_in_the_journal_does_not_come_back() {
     assert!(read(&volume, place, 3).is_none());
 }
 
+/// So much of a disk is written over, from its start.
+fn write_over(pool: &Pool, name: &str, len: u64) {
+    let file = fs::File::options().write(true).open(pool.path(name));
+    let bytes = vec![7; len as usize];
+    file.unwrap().write_all_at(&bytes, 0).unwrap();
+}
+
+#[test]
+fn a_disk_that_was_written_over_while_nobody_used_it_gives_none_of_its_bytes() {
+    for len in [4096, DATA + COMMON + JOURNAL + MIB] {
+        let pool = Pool::new();
+        let volume = pool.open("a");
+        let places = [0, 1, 2].map(|index| own(&volume, index));
+        places.iter().for_each(|at| store(&volume, *at, b"its own"));
+        commit(&volume);
+        volume.checkpoint().unwrap();
+        drop(volume);
+        let before = fs::read(pool.path("b")).unwrap();
+        write_over(&pool, "b", len);
+        // By any of them, the one that was written over too.
+        for name in ["a", "b", "c"] {
+            let volume = pool.open(name);
+            assert_eq!(pool.states("a")[1], LegState::Missing, "{len}");
+            let read = places.map(|at| read(&volume, at, 7));
+            let is_its = |it: &Option<Vec<u8>>| it.as_deref() == Some(&b"its own"[..]);
+            assert!(is_its(&read[0]) && read[1].is_none() && is_its(&read[2]));
+            assert!(refuses_stores(&volume, places[1]));
+            let lost = volume.copies().unwrap()[1].uuid;
+            assert!(!volume.return_copy(lost).unwrap());
+        }
+        // What was there is put back.
+        let volume = pool.open("a");
+        fs::write(pool.path("b"), before).unwrap();
+        come_back(&pool, &volume, 1);
+        assert_eq!(read(&volume, places[1], 7).unwrap(), b"its own");
+    }
+}
+
+#[test]
+fn a_disk_that_was_written_over_while_it_was_away_does_not_come_back() {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    let place = own(&volume, 1);
+    store(&volume, place, b"its own");
+    commit(&volume);
+    volume.checkpoint().unwrap();
+    drop(volume);
+    pool.take_away("b");
+    let volume = pool.open("a");
+    assert_eq!(pool.states("a")[1], LegState::Missing);
+    pool.put_back("b");
+    write_over(&pool, "b", DATA + COMMON + JOURNAL + MIB);
+    let lost = volume.copies().unwrap()[1].uuid;
+    assert!(!volume.return_copy(lost).unwrap());
+    assert!(read(&volume, place, 7).is_none());
+}
+
 #[test]
 fn two_may_be_missing_and_the_last_goes_on() {
     let pool = Pool::new();

@@ -230,6 +230,39 @@ fn without_one_of_them_it_is_refused() {
 }
 
 #[test]
+fn a_disk_that_was_written_over_while_nobody_used_it_is_refused_until_it_is_put_right() {
+    for (spoilt, asked) in [("a", "a"), ("a", "b"), ("b", "a"), ("b", "b")] {
+        let pool = Pool::new(&["a", "b"]);
+        let volume = pool.open("a");
+        let at = border(&volume);
+        store(&volume, at, b"its own");
+        commit(&volume);
+        volume.checkpoint().unwrap();
+        drop(volume);
+        let path = pool.path(spoilt);
+        let before = fs::read(&path).unwrap();
+        let other = [&[7; MIB as usize], &before[MIB as usize..]].concat();
+        fs::write(&path, other).unwrap();
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let refused = Volume::open(&pool.path(asked), access).unwrap_err();
+            assert!(matches!(refused, VolumeError::WrittenOver { .. }));
+            // It says what to do.
+            let told = refused.to_string();
+            let command = told.split_once("back: ").unwrap().1;
+            assert!(command.starts_with("dd if="), "{told}");
+        }
+        let refused = Volume::open(&path, Access::ReadOnly).unwrap_err();
+        let VolumeError::WrittenOver { label_at, .. } = refused else {
+            panic!("{refused}");
+        };
+        let mut repaired = fs::read(&path).unwrap();
+        repaired.copy_within(label_at as usize..label_at as usize + 4096, 0);
+        fs::write(&path, repaired).unwrap();
+        assert_eq!(bytes(&pool.open(asked), at, 7), b"its own");
+    }
+}
+
+#[test]
 fn a_disk_gets_a_second_and_a_third_one() {
     let pool = Pool::new(&["a"]);
     let volume = pool.open("a");

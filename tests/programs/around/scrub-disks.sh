@@ -188,6 +188,9 @@ main() {
     power_cut
     supervised
     verified
+    note "damage of the disk that is read is not copied by a rebuild"
+    fresh
+    rebuilds_compare 1345678
 }
 
 main

@@ -242,6 +242,10 @@ header
 three
 in_use
 supervised
+note "damage of the copy that is read is not copied by a rebuild"
+fresh 2
+rebuilds_compare 2345678
+fresh 2
 json=$(nacre scrub --json "$a")
 contains "json" '"clean": true' "$json"
 rm -f "$c"

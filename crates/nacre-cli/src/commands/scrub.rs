@@ -10,7 +10,7 @@ use nacre_types::{ObjectId, UNIT_SIZE};
 use nacre_volume::{Access, Evidence, Volume};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ struct Scrubbed {
 
 /// A place where copies differed.
 #[derive(Serialize)]
-struct Told {
+pub struct Told {
     offset: u64,
     bytes: u64,
     /// Its owner.
@@ -147,6 +147,12 @@ pub fn sentences(fs: &Fs, damages: &[&Damage]) -> Vec<String> {
     told.map(|one| output::harmless(&sentence(&one))).collect()
 }
 
+/// The places of a report.
+pub fn all_told(fs: &Fs, report: &Report) -> Vec<Told> {
+    let paths = paths_of(fs, report.damages.iter());
+    report.damages.iter().map(|it| told(it, &paths)).collect()
+}
+
 fn paths_of<'d>(fs: &Fs, damages: impl Iterator<Item = &'d Damage>) -> HashMap<ObjectId, Vec<u8>> {
     let owners = damages.flat_map(|damage| &damage.owners);
     let objects: HashSet<ObjectId> = owners.map(|(id, _)| *id).collect();
@@ -157,8 +163,8 @@ fn paths_of<'d>(fs: &Fs, damages: impl Iterator<Item = &'d Damage>) -> HashMap<O
 }
 
 fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
-    let paths = paths_of(fs, report.damages.iter());
     Scrubbed {
+        damages: all_told(fs, &report),
         clean: report.left == 0,
         bytes,
         repaired_bytes: report.repaired,
@@ -166,7 +172,6 @@ fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
         sealed_bytes: report.sealed,
         mapped_bytes: report.mapped,
         trusted: report.trusted,
-        damages: report.damages.iter().map(|it| told(it, &paths)).collect(),
         more_damages: report.more,
         seconds,
     }
@@ -203,15 +208,21 @@ fn name((id, owner): (ObjectId, Owner), paths: &HashMap<ObjectId, Vec<u8>>) -> S
     }
 }
 
+/// A line for each place, and one for those that found no room in the list.
+pub fn describe_places(pool: &dyn Display, places: &[Told], more: u64) -> String {
+    let mut text = String::new();
+    for place in places {
+        let _ = writeln!(text, "{pool}: {}", output::harmless(&sentence(place)));
+    }
+    if more > 0 {
+        let _ = writeln!(text, "{pool}: {more} places more");
+    }
+    text
+}
+
 fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
     let pool = pool.display();
-    let mut text = String::new();
-    for damage in &scrubbed.damages {
-        let _ = writeln!(text, "{pool}: {}", output::harmless(&sentence(damage)));
-    }
-    if scrubbed.more_damages > 0 {
-        let _ = writeln!(text, "{pool}: {} places more", scrubbed.more_damages);
-    }
+    let mut text = describe_places(&pool, &scrubbed.damages, scrubbed.more_damages);
     if scrubbed.mapped_bytes > 0 {
         let bytes = size::human(scrubbed.mapped_bytes);
         let _ = writeln!(

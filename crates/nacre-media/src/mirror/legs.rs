@@ -122,12 +122,19 @@ impl Mirror {
         let Some(registry) = self.registry.get() else {
             return;
         };
-        for slot in self.states().stored_to() {
-            let leg = self.leg(slot);
+        let is_strange = |slot: &usize| {
+            let leg = self.leg(*slot);
             let known = leg.and_then(|leg| Some((leg.id, leg.data.device()?)));
-            if known.is_some_and(|(id, device)| !registry.is_still(id, device)) {
-                self.lose(slot, LegState::Failed);
-            }
+            known.is_some_and(|(id, device)| !registry.is_still(id, device))
+        };
+        let seen: Vec<usize> = self.states().stored_to().filter(is_strange).collect();
+        if seen.is_empty() {
+            return;
+        }
+        // Whoever wrote labels at that moment is done: what is half written passes for strange.
+        let _changing = self.shared.get().map(Shared::lock_labels);
+        for slot in seen.into_iter().filter(is_strange) {
+            self.lose(slot, LegState::Failed);
         }
     }
 

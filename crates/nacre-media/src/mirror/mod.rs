@@ -28,6 +28,10 @@
 //! - **M9 Whole regions come from what is still a leg.** Whoever makes legs agree in whole regions
 //!   looks first whether something else was written over the one that is read. What a rebuild
 //!   copied counts if no leg was lost meanwhile.
+//! - **M10 A seal goes with what it is of.** A leg gets the seal of a span behind all of its bytes.
+//!   So what is not as it was sealed is known on that leg, too, whatever becomes of the others.
+//! - **M11 What was written over says nothing.** A leg that does not begin with a label may have
+//!   lost its bitmap, too. Before it gets a label again it has the bits of all regions and no seal.
 
 mod layout;
 mod legs;

@@ -320,7 +320,7 @@ impl Mirror {
 
     /// The checksum in the seal of a span, if it counts now. Bits are looked at before it: whoever
     /// clears them has removed the seal that they broke. (M6)
-    fn seal_if_quiet(&self, span: u64) -> Option<u32> {
+    pub(super) fn seal_if_quiet(&self, span: u64) -> Option<u32> {
         if !self.is_quiet(span) {
             return None;
         }
@@ -338,7 +338,7 @@ impl Mirror {
         Some(right)
     }
 
-    fn sum_of(&self, leg: &Leg, span: u64) -> Option<u32> {
+    pub(super) fn sum_of(&self, leg: &Leg, span: u64) -> Option<u32> {
         let mut bytes = [0; PIECE];
         let mut sum = 0;
         for at in self.spans.bytes(span).step_by(PIECE) {

@@ -1,19 +1,23 @@
 //! What brings legs to agree again: after a crash, when a leg is added or comes back, at the end.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE, site};
 
 use super::layout::REGION;
 use super::shared::{Count, regions};
 use super::states::{LegState, States};
-use super::{Leg, Mirror};
+use super::{Leg, Mirror, Spans};
+use crate::compare::Finding;
 use crate::device::Device;
 use crate::each::each;
 use crate::error::{MediaError, MediaFailed};
 use crate::image::Words;
 use crate::map;
+use crate::token::Unfenced;
 
 /// How far a rebuild has got, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,7 +32,7 @@ pub struct RebuildProgress {
 
 impl Mirror {
     fn bitmap_words(&self) -> usize {
-        Words::needed(regions(self.window.clone()).end) as usize
+        words_of(&self.window)
     }
 
     /// The bytes of a region that are data.
@@ -94,7 +98,7 @@ impl Mirror {
         let mut all_cleared = true;
         for slot in states.stored_to() {
             if let Some(leg) = self.leg(slot) {
-                let durable = leg.data.fence(crate::token::Unfenced::nothing());
+                let durable = leg.data.fence(Unfenced::nothing());
                 let noted_spans = if site::step() { noted } else { &[] };
                 let durable = durable.and_then(|()| self.break_seals(leg, noted_spans));
                 for &region in noted {
@@ -126,16 +130,11 @@ impl Mirror {
     /// Regions that a leg that was missing lacks, or all, as words of a bitmap. The caller holds
     /// the lock of bits.
     fn lacking(&self, whole: bool) -> Vec<u64> {
-        let all = || regions(self.window.clone()).collect();
-        let regions: Vec<u64> = match whole {
-            true => all(),
-            false => self.noted(self.states(), |state| state == LegState::Current),
-        };
-        let mut words = vec![0; self.bitmap_words()];
-        for region in regions {
-            words[region as usize / 64] |= 1 << (region % 64);
+        if whole {
+            return all_words(&self.window);
         }
-        words
+        let noted = self.noted(self.states(), |state| state == LegState::Current);
+        bitmap_of(noted, self.bitmap_words())
     }
 
     /// Whether one more leg can come before all have gone who use it.
@@ -151,8 +150,20 @@ impl Mirror {
             return Ok(true);
         }
         let leg = self.map(device, id)?;
-        let done = leg.set_words(&self.lacking(true));
-        Ok(done.is_ok() && leg.set_seals(self.spans.all(), 0).is_ok())
+        Ok(leg.forget_front(&self.window, &self.spans).is_ok())
+    }
+
+    /// What a device says in front of its data is not to be believed any more: from now on it says
+    /// that legs may differ everywhere, or that it lacks everything, and that nothing is sealed.
+    /// `false`: it failed. (M11)
+    pub fn forget_front(
+        pool: [u8; 16],
+        window: Range<u64>,
+        device: &Arc<Device>,
+    ) -> Result<bool, MediaError> {
+        let leg = Leg::new(device, &window, [0; 16])?;
+        let spans = Spans::new(pool, window.clone());
+        Ok(leg.forget_front(&window, &spans).is_ok())
     }
 
     /// Adds a leg in a slot of its own, which gets from now on what is stored. It lacks everything,
@@ -198,11 +209,13 @@ impl Mirror {
     }
 
     /// Copies to a leg what it lacks, while others store, on so many threads. It is current on
-    /// return, if `told`, who hears how far it is, does not break off.
+    /// return, if `told`, who hears how far it is, does not break off. What was not as it was
+    /// sealed is `found`, as by [`Mirror::verify`].
     pub fn rebuild(
         &self,
         slot: usize,
         threads: usize,
+        found: &mut Vec<Finding>,
         mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, MediaFailed> {
         let shared = self.shared();
@@ -215,10 +228,12 @@ impl Mirror {
         shared.wait_for_stores(|at, len| self.finish(at, len));
         loop {
             let before = self.states();
-            if !self.copy_lacking((slot, leg), threads, &mut told)? {
+            if !self.copy_lacking((slot, leg), threads, found, &mut told)? {
                 return Ok(false);
             }
-            self.check_labels();
+            if site::step() {
+                self.check_labels();
+            }
             if before.are_still_current(self.states()) {
                 break;
             }
@@ -250,48 +265,127 @@ impl Mirror {
         &self,
         (slot, leg): (usize, &Leg),
         threads: usize,
+        found: &mut Vec<Finding>,
         told: &mut impl FnMut(RebuildProgress) -> ControlFlow<()>,
     ) -> Result<bool, MediaFailed> {
         let only = States(0).with(slot, LegState::Rebuilding);
         let lacking = self.noted(only, |_| true);
-        let total = lacking.len() as u64;
-        let one = |number: u64| self.rebuild_region((slot, leg), lacking[number as usize]);
-        let mut tell = |regions: u64| {
+        let span = |region: &u64| self.spans.of(region * REGION);
+        let spans: Vec<&[u64]> = lacking.chunk_by(|a, b| span(a) == span(b)).collect();
+        let (done, all_found) = (AtomicU64::new(0), Mutex::new(std::mem::take(found)));
+        let one = |number: u64| {
+            let regions = spans[number as usize];
+            let copied = self.rebuild_span((slot, leg), regions, &all_found);
+            done.fetch_add(regions.len() as u64, Relaxed);
+            copied
+        };
+        let mut tell = |_: u64| {
+            let done = done.load(Relaxed) * REGION;
             told(RebuildProgress {
-                total: total * REGION,
-                done: regions * REGION,
-                looked: regions * REGION,
+                total: lacking.len() as u64 * REGION,
+                done,
+                looked: done,
             })
         };
-        each(0..total, threads, &one, &mut tell)
+        let whole = each(0..spans.len() as u64, threads, &one, &mut tell);
+        *found = all_found
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        whole
     }
 
-    /// Copies a region to a leg that lacks it. `Break`: the leg is not rebuilt any more.
-    fn rebuild_region(
+    /// Copies regions of one span to a leg that lacks them. `Break`: the leg is not rebuilt any
+    /// more.
+    fn rebuild_span(
         &self,
         (slot, leg): (usize, &Leg),
-        region: u64,
+        regions: &[u64],
+        found: &Mutex<Vec<Finding>>,
     ) -> Result<ControlFlow<()>, MediaFailed> {
-        let (shared, range) = (self.shared(), self.bytes_of(region));
-        leg.expect_all(range.clone());
-        if site::step() {
-            // Not others: what differs there a scrub judges.
-            self.level_some_locked(range.start, range.end, |one| one == slot)?;
+        let span = self.spans.of(regions[0] * REGION);
+        let seal = self.seal_if_quiet(span);
+        if let Some(seal) = seal {
+            self.compare_source(leg, (span, seal), found)?;
         }
-        leg.data.fence(crate::token::Unfenced::nothing())?;
-        {
-            let _changing = shared.lock_bits();
-            leg.set_bits(region..region + 1, false)?;
+        for range in regions.iter().map(|&region| self.bytes_of(region)) {
+            leg.expect_all(range.clone());
+            if site::step() {
+                // Not others: what differs there a scrub judges.
+                self.level_some_locked(range.start, range.end, |one| one == slot)?;
+            }
         }
+        leg.data.fence(Unfenced::nothing())?;
+        self.now_there(leg, regions, seal.map(|seal| (span, seal)))?;
         if self.states().of(slot) != Some(LegState::Rebuilding) {
             return Ok(ControlFlow::Break(()));
         }
-        shared.count(Count::Rebuilt, REGION);
+        let shared = self.shared();
+        shared.count(Count::Rebuilt, regions.len() as u64 * REGION);
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// What is about to be copied of a span is what was sealed, if any leg has that.
+    fn compare_source(
+        &self,
+        leg: &Leg,
+        (span, seal): (u64, u32),
+        found: &Mutex<Vec<Finding>>,
+    ) -> Result<(), MediaFailed> {
+        let source = self.leg(self.states().read_slot());
+        if source.is_some_and(|source| self.sum_of(source, span) == Some(seal)) {
+            return Ok(());
+        }
+        let verified = self.verify_with(span, Some(leg))?;
+        let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(verified.found);
+        Ok(())
+    }
+
+    /// A leg has some regions of a span, and the seal that the span had before it was copied if
+    /// nobody has stored there since. (M10)
+    fn now_there(
+        &self,
+        leg: &Leg,
+        regions: &[u64],
+        seal: Option<(u64, u32)>,
+    ) -> Result<(), MediaFailed> {
+        let _changing = self.shared().lock_bits();
+        if let Some((span, seal)) = seal
+            && self.seal_if_quiet(span) == Some(seal)
+        {
+            let word = self.spans.seal(span, seal);
+            leg.set_seals(std::iter::once(span), word)?;
+        }
+        for &region in regions {
+            leg.set_bits(region..region + 1, false)?;
+        }
+        Ok(())
     }
 }
 
+/// Words of the bitmap of a device whose data lies in a window.
+fn words_of(window: &Range<u64>) -> usize {
+    Words::needed(regions(window.clone()).end) as usize
+}
+
+fn bitmap_of(regions: impl IntoIterator<Item = u64>, len: usize) -> Vec<u64> {
+    let mut words = vec![0; len];
+    for region in regions {
+        words[region as usize / 64] |= 1 << (region % 64);
+    }
+    words
+}
+
+fn all_words(window: &Range<u64>) -> Vec<u64> {
+    bitmap_of(regions(window.clone()), words_of(window))
+}
+
 impl Leg {
+    fn forget_front(&self, window: &Range<u64>, spans: &Spans) -> Result<(), MediaFailed> {
+        self.set_words(&all_words(window))?;
+        self.set_seals(spans.all(), 0)
+    }
+
     /// A range is stored to next, all of it.
     fn expect_all(&self, range: Range<u64>) {
         let windows = range.step_by(map::WINDOW as usize);

@@ -66,8 +66,18 @@ impl Mirror {
     /// something else. Nothing is sealed and nothing else is judged. A finding without evidence:
     /// no leg has what was sealed.
     pub fn verify(&self, span: u64) -> Result<Scrubbed, MediaFailed> {
+        self.verify_with(span, None)
+    }
+
+    /// As [`Mirror::verify`]. Where no leg that is current has what was sealed, a `further` one
+    /// may: one that is about to be rebuilt.
+    pub(super) fn verify_with(
+        &self,
+        span: u64,
+        further: Option<&Leg>,
+    ) -> Result<Scrubbed, MediaFailed> {
         let mut verified = Scrubbed::default();
-        self.verify_quiet(span, &mut verified);
+        self.verify_quiet(span, further, &mut verified);
         self.count_repaired(span, &verified.found);
         self.fence()?;
         Ok(verified)
@@ -83,7 +93,7 @@ impl Mirror {
         }
     }
 
-    fn verify_quiet(&self, span: u64, verified: &mut Scrubbed) {
+    fn verify_quiet(&self, span: u64, further: Option<&Leg>, verified: &mut Scrubbed) {
         let _changing = self.shared().lock_bits();
         if !self.is_quiet(span) {
             return;
@@ -96,13 +106,37 @@ impl Mirror {
             verified.sealed = bytes.end - bytes.start;
             return;
         }
-        let copies = self.held(bytes);
+        let len = bytes.end - bytes.start;
+        let mut copies = self.held(bytes);
         let mut make = |at: u64, right: &[u8]| self.make(at, right);
-        match copies.as_sealed(seal, &mut make, &mut verified.found) {
-            Some(whole) => verified.sealed = whole.len() as u64,
-            None => verified.found.push(copies.lost(None)),
+        let known = copies.as_sealed(seal, &mut make, &mut verified.found);
+        if known.is_some() || self.has_it(further, seal, &mut copies, &mut verified.found) {
+            verified.sealed = len;
+        } else {
+            verified.found.push(copies.lost(None));
         }
         self.spare.put_all(copies);
+    }
+
+    /// Whether a leg that is about to be rebuilt has what was sealed; all have it then.
+    fn has_it(
+        &self,
+        leg: Option<&Leg>,
+        seal: u32,
+        copies: &mut Copies,
+        found: &mut Vec<Finding>,
+    ) -> bool {
+        let Some(leg) = leg else {
+            return false;
+        };
+        let range = copies.range.clone();
+        let mut bytes = self.spare.bytes((range.end - range.start) as usize);
+        leg.data.copy_out(DeviceOffset(range.start), &mut bytes);
+        let mut make = |at: u64, right: &[u8]| self.make(at, right);
+        let further = Copy { id: leg.id, bytes };
+        let (has_it, further) = copies.as_sealed_by(further, seal, &mut make, found);
+        self.spare.put(further.bytes);
+        has_it
     }
 
     /// Whether nobody has stored to a span since its legs were last known to agree. Who holds the

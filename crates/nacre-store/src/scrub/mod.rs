@@ -183,6 +183,17 @@ fn most_trusted<'d>(found: &[Difference], current: &'d [PathBuf]) -> Option<&'d 
 }
 
 impl Report {
+    /// With what somebody found who compared spans with their checksums.
+    pub(crate) fn of(store: &Store, found: Vec<Difference>) -> Self {
+        let (mut report, mut kept) = (Self::default(), Vec::new());
+        report.keep(&mut kept, found);
+        if !kept.is_empty() {
+            let owners = Owners::of(store, &kept, &BTreeSet::new());
+            report.damages = gathered(kept.into_iter().map(|one| owners.damage(one)));
+        }
+        report
+    }
+
     fn keep(&mut self, found: &mut Vec<Difference>, more: impl IntoIterator<Item = Difference>) {
         for one in more {
             let bytes = one.range.end.0 - one.range.start.0;

@@ -132,7 +132,8 @@ impl View {
                 index,
                 uuid: entry.uuid,
                 state,
-                is_damaged: damaged.contains(&entry.uuid),
+                // With what it alone holds one may come back that is what it was again (T5).
+                is_damaged: table.common == 0 && damaged.contains(&entry.uuid),
                 leg: state.is_stored_to().then(|| leg(entry.uuid)).flatten(),
             }
         });

@@ -13,7 +13,7 @@ use nacre_cache::{Disk, DiskFailed};
 use nacre_media::{Copies, Copy, LegState};
 use nacre_types::site;
 
-use super::legs::{LegsDisk, TURN};
+use super::legs::{Leg, LegsDisk, TURN};
 
 /// Bytes of a seal.
 const WORD: usize = size_of::<u64>();
@@ -111,6 +111,16 @@ impl LegsDisk {
         lost.for_each(|(uuid, _)| self.lose(uuid));
         self.settle_labels()?;
         Ok(Copies { range, all })
+    }
+
+    /// What one disk holds of a range. `None`: it cannot be read.
+    pub fn copy_on(&self, leg: &Leg, range: Range<u64>) -> Option<Copy> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let mut room = self.room.take().unwrap_or_default();
+        let read = leg.file.read_medium(range.start, &mut bytes, &mut room);
+        self.room.put(room);
+        let id = leg.uuid.0;
+        read.is_ok().then_some(Copy { id, bytes })
     }
 
     /// What copies were compared in is for the next ones.

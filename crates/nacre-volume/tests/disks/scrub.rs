@@ -11,9 +11,9 @@ use nacre_volume::{Difference, Evidence, LegState, ScrubRules, ScrubbedSpan, Usa
 use super::{MIB, Pool, commit, commit_at};
 
 /// The beginning of a unit in the middle of a MiB.
-const PLACE: VolumeOffset = VolumeOffset((5 << 20) + (3 << 12));
+pub(super) const PLACE: VolumeOffset = VolumeOffset((5 << 20) + (3 << 12));
 /// Where it is on the disks.
-const AT: u64 = (2 << 20) + PLACE.0;
+pub(super) const AT: u64 = (2 << 20) + PLACE.0;
 
 fn scrub_as(volume: &Volume, usage: Usage, trusted: Option<&Path>) -> ScrubbedSpan {
     volume.prepare_scrub().unwrap();
@@ -32,7 +32,7 @@ fn scrub_as(volume: &Volume, usage: Usage, trusted: Option<&Path>) -> ScrubbedSp
     all
 }
 
-fn scrub(volume: &Volume) -> ScrubbedSpan {
+pub(super) fn scrub(volume: &Volume) -> ScrubbedSpan {
     scrub_as(volume, Usage::Used, None)
 }
 
@@ -41,12 +41,12 @@ fn verify(volume: &Volume) -> ScrubbedSpan {
 }
 
 /// What a disk holds of the unit.
-fn on(pool: &Pool, name: &str) -> Vec<u8> {
+pub(super) fn on(pool: &Pool, name: &str) -> Vec<u8> {
     let at = AT as usize;
     fs::read(pool.path(name)).unwrap()[at..at + UNIT_SIZE as usize].to_vec()
 }
 
-fn found(pool: &Pool, evidence: Evidence, wrong: &str) -> Difference {
+pub(super) fn found(pool: &Pool, evidence: Evidence, wrong: &str) -> Difference {
     Difference {
         range: PLACE..PLACE.add(UNIT_SIZE),
         evidence: Some(evidence),
@@ -55,7 +55,7 @@ fn found(pool: &Pool, evidence: Evidence, wrong: &str) -> Difference {
 }
 
 /// A pool with a byte at home, and without any memory of it.
-fn written(byte: u8) -> Pool {
+pub(super) fn written(byte: u8) -> Pool {
     let pool = Pool::new();
     let volume = pool.open("a");
     commit_at(&volume, PLACE, byte);
@@ -248,7 +248,7 @@ fn renew(pool: &Pool, volume: &Volume) {
         looked = progress.looked;
         ControlFlow::Continue(())
     });
-    assert_eq!((rebuilt.unwrap(), looked), (1, UNIT_SIZE));
+    assert_eq!((rebuilt.unwrap().whole, looked), (1, UNIT_SIZE));
     volume.let_replaced_go().unwrap();
 }
 

@@ -8,6 +8,7 @@ use crate::attached::Attached;
 use crate::commands::grow::Added;
 use crate::failure::{Failure, Result};
 use crate::users::{at_home, users};
+use nacre_fs::Fs;
 use nacre_store::Store;
 use nacre_types::Uuid;
 use nacre_volume::{Access, CopyInfo, LegState, Stripe, Volume};
@@ -63,22 +64,22 @@ pub fn join(pool: &Path, new: (&Path, Option<u64>, bool), instead: Option<Uuid>)
 /// Disks that lack what all hold get it; then one goes for which another one has come.
 pub fn go_on(pool: &Path, json: bool) -> Result<ExitCode> {
     let attached = Attached::open_to_rebuild(pool)?;
-    let done = begin(pool, attached.fs.store());
+    let done = begin(pool, &attached.fs);
     let detached = attached.detach();
     let (rebuilt, leaves) = done?;
     detached?;
     let Some((leaver, mut report)) = leaves else {
-        return rebuilt.tell(json);
+        return rebuilt.tell(pool, json);
     };
     finish(pool, &leaver, &mut report)?;
     let rebuilt = rebuilt.and_left(report);
-    rebuilt.tell(json)
+    rebuilt.tell(pool, json)
 }
 
 type Begun = (Rebuilt, Option<(Leaver, Report)>);
 
-fn begin(pool: &Path, store: &Store) -> Result<Begun> {
-    let rebuilt = rebuilt(pool, store)?;
+fn begin(pool: &Path, fs: &Fs) -> Result<Begun> {
+    let (rebuilt, store) = (rebuilt(pool, fs)?, fs.store());
     let Some((disk, units)) = store.volume().replaced() else {
         return Ok((rebuilt, None));
     };

@@ -2,10 +2,11 @@
 
 use super::leaving::{self, Report};
 use crate::attached::Attached;
+use crate::commands::scrub::{Told, all_told, describe_places};
 use crate::failure::{Failure, Result};
 use crate::{output, parallel, size};
 use indicatif::ProgressBar;
-use nacre_store::Store;
+use nacre_fs::Fs;
 use nacre_volume::{LegState, Volume, VolumeError};
 use serde::Serialize;
 use std::fmt::Write;
@@ -21,6 +22,12 @@ pub struct Rebuilt {
     bytes: u64,
     /// Copies that are not whole.
     degraded: usize,
+    /// Where the copy that was read did not hold what its checksum says: bytes that were repaired,
+    /// bytes that no copy has as they were, and the places.
+    repaired_bytes: u64,
+    left_bytes: u64,
+    damages: Vec<Told>,
+    more_damages: u64,
     /// Devices for which others have come: they are no devices of the pool any more.
     removed: Vec<PathBuf>,
     /// Those that stay copies until nobody uses the pool.
@@ -49,13 +56,14 @@ impl Rebuilt {
     }
 
     /// Reports, and tells whether all is done.
-    pub fn tell(&self, json: bool) -> Result<ExitCode> {
+    pub fn tell(&self, pool: &Path, json: bool) -> Result<ExitCode> {
         match json {
             true => output::json(self)?,
-            false => output::write(describe(self).as_bytes())?,
+            false => output::write(describe(pool, self).as_bytes())?,
         }
         let leaves = self.leaves.as_ref().is_some_and(|report| !report.removed);
-        Ok(ExitCode::from(u8::from(self.degraded > 0 || leaves)))
+        let failed = self.degraded > 0 || self.left_bytes > 0 || leaves;
+        Ok(ExitCode::from(u8::from(failed)))
     }
 }
 
@@ -67,23 +75,23 @@ pub fn rebuild_after(
     first: impl FnOnce(&Volume) -> Result<()>,
 ) -> Result<ExitCode> {
     let store = pool.fs.store();
-    let done = first(store.volume()).and_then(|()| rebuilt(path, store));
+    let done = first(store.volume()).and_then(|()| rebuilt(path, &pool.fs));
     let detached = pool.detach();
     let report = done?.without_gone();
     detached?;
-    report.tell(json)
+    report.tell(path, json)
 }
 
 /// Rebuilds what is to be rebuilt.
-pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
-    let volume = store.volume();
+pub fn rebuilt(pool: &Path, fs: &Fs) -> Result<Rebuilt> {
+    let (store, volume) = (fs.store(), fs.store().volume());
     if !volume.has_copies() {
         let path = pool.display();
         return Err(Failure::Usage(format!("{path}: is a pool without copies")));
     }
     let mut bar: Option<ProgressBar> = None;
     let mut bytes = 0;
-    let rebuilt = store.rebuild_copies(parallel::processors(), |progress| {
+    let (rebuilt, report) = store.rebuild_copies(parallel::processors(), |progress| {
         let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
         bar.set_position(progress.done);
         bytes = bytes.max(progress.looked);
@@ -99,6 +107,10 @@ pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
     Ok(Rebuilt {
         rebuilt,
         bytes,
+        repaired_bytes: report.repaired,
+        left_bytes: report.left,
+        damages: all_told(fs, &report),
+        more_damages: report.more,
         degraded: degraded.count(),
         removed,
         stay: stay.collect(),
@@ -106,16 +118,25 @@ pub fn rebuilt(pool: &Path, store: &Store) -> Result<Rebuilt> {
     })
 }
 
-fn describe(report: &Rebuilt) -> String {
+fn describe(pool: &Path, report: &Rebuilt) -> String {
     let whole = match report.degraded {
         0 => "all copies are whole".to_string(),
         left => format!("{left} still missing or failed"),
     };
-    let mut text = format!(
-        "rebuilt {} ({}); {whole}\n",
+    let mut text = describe_places(&pool.display(), &report.damages, report.more_damages);
+    let _ = writeln!(
+        text,
+        "rebuilt {} ({}); {whole}",
         report.rebuilt,
         size::human(report.bytes)
     );
+    if report.left_bytes > 0 {
+        let bytes = size::human(report.left_bytes);
+        let _ = writeln!(
+            text,
+            "{bytes} are on no copy as they were; the new one holds what the others hold"
+        );
+    }
     if let Some(leaves) = &report.leaves {
         return text + &leaving::describe(leaves);
     }

@@ -244,7 +244,10 @@ fn a_leg_that_is_lost_or_new_is_read_as_it_may_be() {
         assert!(read_by_threads(&rig, QUIET, 4096) == right);
         ControlFlow::Continue(())
     };
-    assert_eq!(rig.mirror().rebuild(slot, 1, told), Ok(true));
+    assert_eq!(
+        rig.mirror().rebuild(slot, 1, &mut Vec::new(), told),
+        Ok(true)
+    );
     assert_eq!(traffic.take()[slot], 0, "nothing of it is known before");
     rig.mirror().forget_leg(1);
     for _ in 0..2 {

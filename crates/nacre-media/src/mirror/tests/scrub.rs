@@ -48,7 +48,11 @@ pub(super) fn quiet(names: &'static [&'static str]) -> Rig {
 
 /// A rig whose data has been sealed.
 pub(super) fn sealed() -> Rig {
-    let rig = quiet(&["a", "b"]);
+    sealed_of(&["a", "b"])
+}
+
+pub(super) fn sealed_of(names: &'static [&'static str]) -> Rig {
+    let rig = quiet(names);
     assert_eq!(scrub(&rig), all_sealed());
     rig
 }
@@ -60,7 +64,7 @@ fn all_sealed() -> Scrubbed {
     }
 }
 
-fn finding(at: u64, evidence: Option<Evidence>, wrong: &[u8]) -> Finding {
+pub(super) fn finding(at: u64, evidence: Option<Evidence>, wrong: &[u8]) -> Finding {
     let at = at / 4096 * 4096;
     Finding {
         range: at..at + 4096,
@@ -281,7 +285,7 @@ fn a_leg_that_comes_back_brings_no_seals() {
     let device = Arc::new(opened);
     let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     rig.mirror()
-        .rebuild(slot, 1, |_| ControlFlow::Continue(()))
+        .rebuild(slot, 1, &mut Vec::new(), |_| ControlFlow::Continue(()))
         .unwrap();
     assert_eq!(rig.states()[2], LegState::Current);
     let scrubbed = scrub(&rig);
