@@ -3,10 +3,14 @@
 //! The kernel calls an inode by its number alone, so the number must not get another meaning
 //! meanwhile. Each known inode is pinned as an open file description of the session: whoever finds
 //! this process dead gives the pins back.
+//!
+//! The kernel does not hear of names that preloaded programs remove, and would know their files
+//! for as long as its memory suffices. So a file without names that is not open here is let go of
+//! before: what the kernel asks of it is stale then, and it looks the name up again.
 
 use crate::descriptions;
 use crate::errno::Answer;
-use nacre_fs::{Fs, FsError, InodeRef};
+use nacre_fs::{FileType, Fs, FsError, InodeRef};
 use nacre_session::OfdId;
 use nacre_types::Ino;
 use rustix::io::Errno;
@@ -20,9 +24,25 @@ const MOST_DESCRIPTIONS: usize = 16384;
 /// One inode that the kernel knows.
 struct Known {
     generation: u32,
-    /// Times that the kernel was told of it.
+    /// Times that the kernel was told of the number, for whichever inodes.
     lookups: u64,
-    held: Option<OfdId>,
+    /// Open files of it.
+    open: u64,
+    /// What keeps it alive, until it is let go of.
+    held: Option<Held>,
+}
+
+/// What keeps an inode alive.
+#[derive(Clone, Copy)]
+enum Held {
+    Description(OfdId),
+    Pin,
+}
+
+impl Known {
+    fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
 }
 
 /// All inodes that the kernel knows, except the root.
@@ -43,7 +63,8 @@ impl Nodes {
             return Ok(fs.root());
         }
         let table = self.table();
-        let known = table.get(&ino).ok_or(Errno::STALE)?;
+        let known = table.get(&ino).filter(|known| known.is_held());
+        let known = known.ok_or(Errno::STALE)?;
         Ok(InodeRef {
             ino,
             generation: known.generation,
@@ -56,35 +77,81 @@ impl Nodes {
             return Ok(());
         }
         let held = self.hold(fs, node)?;
-        let mut table = self.table();
-        if let Some(known) = table.get_mut(&node.ino) {
-            // Another thread was faster.
-            known.lookups += 1;
-            drop(table);
-            return release(fs, node.ino, held);
+        match self.enter(node, held) {
+            Some(spare) => release(fs, node.ino, spare),
+            None => Ok(()),
         }
-        let known = Known {
-            generation: node.generation,
-            lookups: 1,
-            held,
-        };
-        table.insert(node.ino, known);
-        Ok(())
     }
 
     fn tell_again(&self, node: InodeRef) -> bool {
         let mut table = self.table();
         let known = table.get_mut(&node.ino);
-        let same = known.filter(|known| known.generation == node.generation);
+        let same = known.filter(|known| known.is_held() && known.generation == node.generation);
         same.map(|known| known.lookups += 1).is_some()
     }
 
-    fn hold(&self, fs: &Fs, node: InodeRef) -> Result<Option<OfdId>, FsError> {
+    /// Enters an inode that is held. Returns what is not needed: another thread was faster.
+    fn enter(&self, node: InodeRef, held: Held) -> Option<Held> {
+        let mut table = self.table();
+        let known = table.entry(node.ino).or_insert(Known {
+            generation: node.generation,
+            lookups: 0,
+            open: 0,
+            held: None,
+        });
+        known.lookups += 1;
+        if known.is_held() {
+            return Some(held);
+        }
+        // The inode that had the number before was let go of.
+        known.generation = node.generation;
+        known.held = Some(held);
+        None
+    }
+
+    fn hold(&self, fs: &Fs, node: InodeRef) -> Result<Held, FsError> {
         fs.pin(node)?;
         if self.table().len() >= MOST_DESCRIPTIONS {
-            return Ok(None);
+            return Ok(Held::Pin);
         }
-        Ok(descriptions::of_node(fs, node).ok().flatten())
+        let described = descriptions::of_node(fs, node).ok().flatten();
+        Ok(described.map_or(Held::Pin, Held::Description))
+    }
+
+    /// A file of the inode is opened. `Stale` if the inode was let go of.
+    pub(crate) fn open(&self, fs: &Fs, node: InodeRef) -> Answer<()> {
+        if node.ino == fs.root().ino {
+            return Ok(());
+        }
+        let mut table = self.table();
+        let known = table.get_mut(&node.ino);
+        let known = known.filter(|known| known.is_held() && known.generation == node.generation);
+        known.ok_or(Errno::STALE)?.open += 1;
+        Ok(())
+    }
+
+    /// A file of the inode with this number is closed for the last time.
+    pub(crate) fn close(&self, ino: u64) {
+        if let Some(known) = self.table().get_mut(&Ino(ino)) {
+            known.open = known.open.saturating_sub(1);
+        }
+    }
+
+    /// Lets go of a file that has no name any more and is not open here.
+    pub(crate) fn let_go_if_removed(&self, fs: &Fs, ino: u64) -> Result<(), FsError> {
+        let Ok(node) = self.get(fs, ino) else {
+            return Ok(());
+        };
+        let stat = fs.getattr(node)?;
+        if stat.nlink > 0 || stat.file_type() != Some(FileType::Regular) {
+            return Ok(());
+        }
+        let mut table = self.table();
+        let known = table.get_mut(&node.ino);
+        let unused = known.filter(|one| one.open == 0 && one.generation == node.generation);
+        let held = unused.and_then(|known| known.held.take());
+        drop(table);
+        held.map_or(Ok(()), |held| release(fs, node.ino, held))
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode.
@@ -101,7 +168,7 @@ impl Nodes {
         let held = known.held;
         table.remove(&ino);
         drop(table);
-        release(fs, ino, held)
+        held.map_or(Ok(()), |held| release(fs, ino, held))
     }
 
     /// The numbers of all that the kernel knows, without the root.
@@ -114,7 +181,8 @@ impl Nodes {
         let all: Vec<(Ino, Known)> = self.table().drain().collect();
         let mut outcome = Ok(());
         for (ino, known) in all {
-            outcome = outcome.and(release(fs, ino, known.held));
+            let released = known.held.map_or(Ok(()), |held| release(fs, ino, held));
+            outcome = outcome.and(released);
         }
         outcome
     }
@@ -122,9 +190,9 @@ impl Nodes {
 
 /// A description that is not let go of before would stay in the session's table, and give its pin
 /// back a second time when this process is found dead.
-fn release(fs: &Fs, ino: Ino, held: Option<OfdId>) -> Result<(), FsError> {
+fn release(fs: &Fs, ino: Ino, held: Held) -> Result<(), FsError> {
     match held {
-        Some(id) => fs.let_go(id, fs.slot()),
-        None => fs.unpin(ino),
+        Held::Description(id) => fs.let_go(id, fs.slot()),
+        Held::Pin => fs.unpin(ino),
     }
 }

@@ -291,9 +291,12 @@ impl Pool {
         self.tell_pinned(self.fs.tmpfile(&cred(caller), dir, mode, linkable)?)
     }
 
-    /// Tells of an inode that has a pin, which is given back.
+    /// Tells of an inode that has a pin, which is given back, and that it is open.
     fn tell_pinned(&self, node: InodeRef) -> Answer<Told> {
-        let told = self.tell(node);
+        let told = self.tell(node).and_then(|told| {
+            self.nodes.open(&self.fs, node)?;
+            Ok(told)
+        });
         let unpinned = self.fs.unpin(node.ino);
         if told.is_ok()
             && let Err(error) = unpinned

@@ -214,6 +214,7 @@ impl Pool {
                 opened(self.handle(), DIRECT_IO | STREAM)
             }
             None => {
+                self.nodes.open(&self.fs, inode)?;
                 self.happened(inode, Events::OPEN);
                 opened(self.handle(), DIRECT_IO)
             }
@@ -401,6 +402,7 @@ impl Pool {
             Some(id) => Ok(self.descriptions.close(&self.fs, id)?),
             None => {
                 self.happened_to(node, closed(flags));
+                self.nodes.close(node);
                 Ok(())
             }
         }

@@ -104,6 +104,7 @@ impl Pool {
         let first = self.nodes.set(opened.moved(lifted)).is_ok();
         let nodes = self.nodes.get().ok_or(KernelError(libc::EIO))?;
         if first {
+            table::mark_nothing();
             let fd = nodes.fd().as_raw_fd();
             descriptors::keep_internal(fd);
             self.reach.store(fd, Relaxed);
@@ -465,6 +466,27 @@ impl Kernel for Host {
         };
         let name = path(name);
         call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
+    }
+
+    fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)> {
+        let folders = || {
+            let pools = self.pools.iter().enumerate();
+            pools.filter_map(|(index, one)| Some((index, one.pool.get()?.nodes.get()?.fd())))
+        };
+        folders().next()?;
+        let found = stat_of(fd).ok()?;
+        let opened = [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFBLK];
+        if !opened.contains(&(found.st_mode & libc::S_IFMT)) {
+            return None;
+        }
+        let link = link_of(fd);
+        let (place, name) = link.rsplit_once('/')?;
+        let same = |folder: i32| {
+            stat_of(folder).is_ok_and(|stat| stat.st_dev == found.st_dev)
+                && link_of(folder) == place
+        };
+        let (pool, _) = folders().find(|(_, folder)| same(folder.as_raw_fd()))?;
+        Some((pool, name.as_bytes().to_vec()))
     }
 
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
