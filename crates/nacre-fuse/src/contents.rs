@@ -20,9 +20,11 @@ pub(crate) enum Way {
 /// One file's contents in the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// Open files that go through the cache, and past it to write, by their numbers.
+    /// Open files by their numbers: those that go through the cache, and past it to write and to
+    /// read.
     cached: Vec<u64>,
     writers: Vec<u64>,
+    readers: Vec<u64>,
     /// The time without others in which the cache was filled; 0 if it may hold anything.
     filled_in: u64,
 }
@@ -41,13 +43,22 @@ impl Contents {
         if writes {
             self.writers.push(handle);
             self.filled_in = 0;
+        } else {
+            self.readers.push(handle);
         }
         Way::Direct
     }
 
     pub(crate) fn close(&mut self, handle: u64) {
-        self.cached.retain(|&open| open != handle);
-        self.writers.retain(|&open| open != handle);
+        for open in [&mut self.cached, &mut self.writers, &mut self.readers] {
+            open.retain(|&open| open != handle);
+        }
+    }
+
+    /// Somebody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        let mut all = [&self.cached, &self.writers, &self.readers].into_iter();
+        all.any(|open| !open.is_empty())
     }
 
     /// The kernel may hold some of it, as of that time without others.
@@ -89,7 +100,9 @@ mod tests {
         assert_eq!(file.open(2, false, None), Way::Direct);
         assert!(file.is_cached() && file.are_kept(1) && file.are_kept(2));
         file.close(1);
-        assert!(!file.is_cached() && !file.are_kept(2));
+        assert!(!file.is_cached() && !file.are_kept(2) && file.is_open());
+        file.close(2);
+        assert!(!file.is_open());
         assert_eq!(file.open(3, false, Some(2)), FRESH);
     }
 }

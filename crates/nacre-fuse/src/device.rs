@@ -36,6 +36,8 @@ pub struct Options {
     pub no_exec: bool,
     /// Reads leave the time of the last access as it is.
     pub no_atime: bool,
+    /// Device nodes can be opened, if root mounts.
+    pub devices: bool,
 }
 
 /// The device, mounted.
@@ -109,7 +111,8 @@ impl Drop for Device {
 fn mount_directly(folder: &Path, options: &Options) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
-    let mut flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let mut flags = MsFlags::MS_NOSUID;
+    flags.set(MsFlags::MS_NODEV, !options.devices || !geteuid().is_root());
     flags.set(MsFlags::MS_RDONLY, options.read_only);
     flags.set(MsFlags::MS_NOEXEC, options.no_exec);
     flags.set(MsFlags::MS_NOATIME, options.no_atime);

@@ -1,4 +1,5 @@
-//! The thread that lets the kernel keep things, and makes it forget them when somebody attaches.
+//! The thread that lets the kernel keep things, and makes it forget them when somebody attaches. It
+//! also lets go of files that others have removed.
 
 use crate::contents::Contents;
 use crate::device::Device;
@@ -10,8 +11,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the others have gone.
+/// How often it is looked whether the others have gone, and which files they have removed.
 const ROUND: Duration = Duration::from_secs(1);
+/// At so many inodes it is looked in one round: a few milliseconds.
+const LOOKED_AT_MOST: usize = 16384;
 /// A new inode's answer may be with the kernel, but not yet in its table.
 const AGAIN: Duration = Duration::from_millis(1);
 const NOTIFY_INVALIDATE_INODE: i32 = 2;
@@ -25,8 +28,13 @@ impl Pool {
     /// Lets the kernel keep things while nobody else uses the pool. In a thread of its own.
     pub(crate) fn keep(&self, device: &Device) {
         let keeping = &self.keeping;
+        let mut to_look_at = Vec::new();
         while !keeping.ends.load(SeqCst) {
-            if !self.descriptions.is_empty() || !self.fs.begin_kernel_cache() {
+            let alone = self.descriptions.is_empty() && self.fs.begin_kernel_cache();
+            // While it is alone nobody else removes anything.
+            let most = if alone { usize::MAX } else { LOOKED_AT_MOST };
+            self.let_go_of_removed(&mut to_look_at, most);
+            if !alone {
                 thread::park_timeout(ROUND);
                 continue;
             }
@@ -43,6 +51,18 @@ impl Pool {
             self.fs.end_kernel_cache();
             // Who attaches stays for a while.
             thread::park_timeout(ROUND);
+        }
+    }
+
+    /// Looks at the next ones of the inodes that the kernel knows.
+    fn let_go_of_removed(&self, to_look_at: &mut Vec<u64>, most: usize) {
+        if to_look_at.is_empty() || most == usize::MAX {
+            *to_look_at = self.nodes.numbers();
+        }
+        let rest = to_look_at.len().saturating_sub(most);
+        for number in to_look_at.drain(rest..) {
+            // What cannot be let go of now goes with the session.
+            let _later = self.nodes.let_go_if_removed(&self.fs, number);
         }
     }
 

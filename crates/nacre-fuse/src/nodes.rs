@@ -3,12 +3,16 @@
 //! The kernel calls an inode by its number alone, so the number must not get another meaning
 //! meanwhile. Each known inode is pinned as an open file description of the session: whoever finds
 //! this process dead gives the pins back.
+//!
+//! The kernel does not hear of names that preloaded programs remove, and would know their files
+//! for as long as its memory suffices. So a file without names that is not open here is let go of
+//! before: what the kernel asks of it is stale then, and it looks the name up again.
 
 use crate::contents::{Contents, Way};
 use crate::descriptions;
 use crate::errno::Answer;
 use crate::names::Names;
-use nacre_fs::{Fs, FsError, InodeRef};
+use nacre_fs::{FileType, Fs, FsError, InodeRef};
 use nacre_session::OfdId;
 use nacre_types::Ino;
 use rustix::io::Errno;
@@ -22,10 +26,24 @@ const MOST_DESCRIPTIONS: usize = 16384;
 /// One inode that the kernel knows.
 struct Known {
     generation: u32,
-    /// Times that the kernel was told of it.
+    /// Times that the kernel was told of the number, for whichever inodes.
     lookups: u64,
-    held: Option<OfdId>,
+    /// What keeps it alive, until it is let go of.
+    held: Option<Held>,
     contents: Contents,
+}
+
+/// What keeps an inode alive.
+#[derive(Clone, Copy)]
+enum Held {
+    Description(OfdId),
+    Pin,
+}
+
+impl Known {
+    fn is(&self, node: InodeRef) -> bool {
+        self.held.is_some() && self.generation == node.generation
+    }
 }
 
 /// All inodes that the kernel knows, except the root, and their names.
@@ -55,7 +73,8 @@ impl Nodes {
             return Ok(fs.root());
         }
         let table = self.table();
-        let known = table.known.get(&ino).ok_or(Errno::STALE)?;
+        let known = table.known.get(&ino).filter(|known| known.held.is_some());
+        let known = known.ok_or(Errno::STALE)?;
         Ok(InodeRef {
             ino,
             generation: known.generation,
@@ -68,36 +87,63 @@ impl Nodes {
             return Ok(());
         }
         let held = self.hold(fs, node)?;
-        let mut table = self.table();
-        if let Some(known) = table.known.get_mut(&node.ino) {
-            // Another thread was faster.
-            known.lookups += 1;
-            drop(table);
-            return release(fs, node.ino, held);
+        match self.enter(node, held) {
+            Some(spare) => release(fs, node.ino, spare),
+            None => Ok(()),
         }
-        let known = Known {
-            generation: node.generation,
-            lookups: 1,
-            held,
-            contents: Contents::default(),
-        };
-        table.known.insert(node.ino, known);
-        Ok(())
     }
 
     fn tell_again(&self, node: InodeRef) -> bool {
         let mut table = self.table();
         let known = table.known.get_mut(&node.ino);
-        let same = known.filter(|known| known.generation == node.generation);
+        let same = known.filter(|known| known.is(node));
         same.map(|known| known.lookups += 1).is_some()
     }
 
-    fn hold(&self, fs: &Fs, node: InodeRef) -> Result<Option<OfdId>, FsError> {
+    /// Enters an inode that is held. Returns what is not needed: another thread was faster.
+    fn enter(&self, node: InodeRef, held: Held) -> Option<Held> {
+        let mut table = self.table();
+        let known = table.known.entry(node.ino).or_insert(Known {
+            generation: node.generation,
+            lookups: 0,
+            held: None,
+            contents: Contents::default(),
+        });
+        known.lookups += 1;
+        if known.held.is_some() {
+            return Some(held);
+        }
+        // The inode that had the number before was let go of.
+        known.generation = node.generation;
+        known.contents = Contents::default();
+        known.held = Some(held);
+        None
+    }
+
+    fn hold(&self, fs: &Fs, node: InodeRef) -> Result<Held, FsError> {
         fs.pin(node)?;
         if self.table().known.len() >= MOST_DESCRIPTIONS {
-            return Ok(None);
+            return Ok(Held::Pin);
         }
-        Ok(descriptions::of_node(fs, node).ok().flatten())
+        let described = descriptions::of_node(fs, node).ok().flatten();
+        Ok(described.map_or(Held::Pin, Held::Description))
+    }
+
+    /// Lets go of a file that has no name any more and is not open here.
+    pub(crate) fn let_go_if_removed(&self, fs: &Fs, ino: u64) -> Result<(), FsError> {
+        let Ok(node) = self.get(fs, ino) else {
+            return Ok(());
+        };
+        let stat = fs.getattr(node)?;
+        if stat.nlink > 0 || stat.file_type() != Some(FileType::Regular) {
+            return Ok(());
+        }
+        let mut table = self.table();
+        let known = table.known.get_mut(&node.ino);
+        let unused = known.filter(|known| known.is(node) && !known.contents.is_open());
+        let held = unused.and_then(|known| known.held.take());
+        drop(table);
+        held.map_or(Ok(()), |held| release(fs, node.ino, held))
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode.
@@ -115,7 +161,7 @@ impl Nodes {
         table.known.remove(&ino);
         table.names.dropped(ino.0);
         drop(table);
-        release(fs, ino, held)
+        held.map_or(Ok(()), |held| release(fs, ino, held))
     }
 
     /// The numbers of all that the kernel knows, without the root.
@@ -123,19 +169,18 @@ impl Nodes {
         self.table().known.keys().map(|ino| ino.0).collect()
     }
 
-    /// Opens a file; see [`Contents::open`].
+    /// Opens a file; see [`Contents::open`]. `Stale` if the inode was let go of.
     pub(crate) fn open(
         &self,
-        number: u64,
+        node: InodeRef,
         handle: u64,
         writes: bool,
         alone: impl FnOnce() -> Option<u64>,
-    ) -> Way {
+    ) -> Answer<Way> {
         let mut table = self.table();
-        let known = table.known.get_mut(&Ino(number));
-        known.map_or(Way::Direct, |known| {
-            known.contents.open(handle, writes, alone())
-        })
+        let known = table.known.get_mut(&node.ino);
+        let known = known.filter(|known| known.is(node)).ok_or(Errno::STALE)?;
+        Ok(known.contents.open(handle, writes, alone()))
     }
 
     pub(crate) fn close(&self, number: u64, handle: u64) {
@@ -156,7 +201,8 @@ impl Nodes {
         let all: Vec<(Ino, Known)> = self.table().known.drain().collect();
         let mut outcome = Ok(());
         for (ino, known) in all {
-            outcome = outcome.and(release(fs, ino, known.held));
+            let released = known.held.map_or(Ok(()), |held| release(fs, ino, held));
+            outcome = outcome.and(released);
         }
         outcome
     }
@@ -164,9 +210,9 @@ impl Nodes {
 
 /// A description that is not let go of before would stay in the session's table, and give its pin
 /// back a second time when this process is found dead.
-fn release(fs: &Fs, ino: Ino, held: Option<OfdId>) -> Result<(), FsError> {
+fn release(fs: &Fs, ino: Ino, held: Held) -> Result<(), FsError> {
     match held {
-        Some(id) => fs.let_go(id, fs.slot()),
-        None => fs.unpin(ino),
+        Held::Description(id) => fs.let_go(id, fs.slot()),
+        Held::Pin => fs.unpin(ino),
     }
 }

@@ -32,6 +32,9 @@ const SEEK_HOLE: u32 = 4;
 /// An inode that the kernel is told of: its number for the kernel, and its attributes.
 pub(crate) type Told = (u64, Stat);
 
+/// A file that is opened for a program: its number, and how.
+pub(crate) type Opened = (u64, u32);
+
 /// A mounted pool.
 pub(crate) struct Pool {
     pub(crate) fs: Fs,
@@ -268,14 +271,14 @@ impl Pool {
         name: &[u8],
         mode: NewMode,
         flags: u32,
-    ) -> Answer<Told> {
+    ) -> Answer<(Told, Opened)> {
         let dir = self.node(dir)?;
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         let node = match self.fs.create(&cred(caller), dir, name, mode) {
             Err(FsError::Exists) if !exclusive => return Err(Errno::STALE.into()),
             made => made?,
         };
-        self.tell_pinned(node)
+        self.tell_opened(node, flags)
     }
 
     /// Makes a file without a name.
@@ -285,23 +288,38 @@ impl Pool {
         dir: u64,
         mode: NewMode,
         flags: u32,
-    ) -> Answer<Told> {
+    ) -> Answer<(Told, Opened)> {
         let linkable = !OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         let dir = self.node(dir)?;
-        self.tell_pinned(self.fs.tmpfile(&cred(caller), dir, mode, linkable)?)
+        let node = self.fs.tmpfile(&cred(caller), dir, mode, linkable)?;
+        self.tell_opened(node, flags)
     }
 
-    /// Tells of an inode that has a pin, which is given back.
-    fn tell_pinned(&self, node: InodeRef) -> Answer<Told> {
-        let told = self.tell(node);
+    fn open_new(&self, node: InodeRef, flags: u32) -> Answer<(Told, Opened)> {
+        let told = self.tell(node)?;
+        match self.open(node, flags) {
+            Ok(opened) => Ok((told, opened)),
+            Err(refusal) => {
+                self.forget(node.ino.0, 1);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Opens an inode that has a pin, which is given back, and tells of it.
+    fn tell_opened(&self, node: InodeRef, flags: u32) -> Answer<(Told, Opened)> {
+        // One without a name may be let go of in between, once in a while.
+        let opened = self.open_new(node, flags);
+        let opened = opened.or_else(|_| self.open_new(node, flags));
         let unpinned = self.fs.unpin(node.ino);
-        if told.is_ok()
+        if let Ok((_, (handle, _))) = opened
             && let Err(error) = unpinned
         {
+            self.nodes.close(node.ino.0, handle);
             self.forget(node.ino.0, 1);
             return Err(error.into());
         }
-        told
+        opened
     }
 
     pub(crate) fn unlink(&self, caller: Caller, dir: u64, name: &[u8]) -> Answer<()> {

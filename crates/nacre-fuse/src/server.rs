@@ -6,9 +6,9 @@ use crate::descriptions;
 use crate::errno::{Answer, Refusal};
 use crate::locks::Wanted;
 use crate::names::ABSENCE_KEPT;
-use crate::operations::{Changes, FileRange, Pool, Told, writer};
+use crate::operations::{Changes, FileRange, Opened, Pool, Told, writer};
 use crate::wire::{Input, Opcode, Output, Request};
-use nacre_fs::{Events, NewMode, SetTime};
+use nacre_fs::{Events, InodeRef, NewMode, SetTime};
 use nacre_session::{LockKind, LockRange};
 use nacre_types::Timestamp;
 use rustix::fs::OFlags;
@@ -223,8 +223,8 @@ impl Pool {
                 opened(self.handle(), DIRECT_IO | STREAM)
             }
             None => {
+                let (handle, how) = self.open(inode, flags)?;
                 self.happened(inode, Events::OPEN);
-                let (handle, how) = self.open(node, flags);
                 opened(handle, how)
             }
         }
@@ -235,34 +235,34 @@ impl Pool {
         let (flags, mode) = (body.u32()?, body.u32()?);
         let (umask, _) = (body.u32()?, body.u32()?);
         let mode = NewMode::masked(mode, umask);
-        let ((number, stat), good) = match request.opcode {
+        let (((number, stat), (handle, how)), good) = match request.opcode {
             Opcode::TMPFILE => (self.tmpfile(caller, dir, mode, flags)?, NOT_KEPT),
             _ => {
                 let name = body.name()?;
-                let told = self.create(caller, dir, name, mode, flags)?;
-                (told, self.good_name(dir, name, told.0, true))
+                let made = self.create(caller, dir, name, mode, flags)?;
+                let ((number, _), _) = made;
+                (made, self.good_name(dir, name, number, true))
             }
         };
         self.happened_to(number, Events::OPEN);
         let mut answer = Output::new();
         let to_open = self.keeping.good_to_open(number, &stat);
         answer.entry(number, &stat, [good, to_open]);
-        let (handle, how) = self.open(number, flags);
         answer.u64(handle).u32(how).u32(0);
         Ok(answer)
     }
 
-    /// Opens a file for a program: its number, and how.
-    fn open(&self, node: u64, flags: u32) -> (u64, u32) {
+    /// Opens a file for a program.
+    pub(crate) fn open(&self, node: InodeRef, flags: u32) -> Answer<Opened> {
         let handle = self.handle();
         let reads = OFlags::from_bits_retain(flags) & OFlags::ACCMODE == OFlags::RDONLY;
         let alone = || self.keeping.alone();
-        let how = match self.nodes.open(node, handle, !reads, alone) {
+        let how = match self.nodes.open(node, handle, !reads, alone)? {
             Way::Direct => DIRECT_IO,
             Way::Cached { goes_on: true } => KEEP_CACHE,
             Way::Cached { goes_on: false } => 0,
         };
-        (handle, how)
+        Ok((handle, how))
     }
 
     fn serve_lookup(&self, request: Request<'_>) -> Answer<Output> {

@@ -57,6 +57,11 @@ impl Trust {
             || of_group && one_user() == Some(found.st_uid)
     }
 
+    /// Whether nobody but root may write the pool, so that nobody else chooses its device nodes.
+    pub fn is_root_alone(&self) -> bool {
+        self.uid == 0 && self.mode & (GROUP_WRITES | OTHERS_WRITE) == 0
+    }
+
     /// Root or the pool's owner.
     fn is_owner(&self, uid: u32) -> bool {
         [0, self.uid].contains(&uid) && is_known_user(uid)

@@ -1,7 +1,8 @@
 //! What this layer asks of the kernel. The front end implements it by raw system calls that are not
 //! intercepted again; tests by a simulation.
 
-use nacre_fs::Fs;
+use nacre_fs::{Fs, InodeRef};
+use nacre_types::Ino;
 use thiserror::Error;
 
 /// A system call failed with this errno.
@@ -79,6 +80,8 @@ pub trait Kernel: Send + Sync {
         name: &[u8],
         mask: u32,
     ) -> Result<(i32, u64), KernelError>;
+    /// The pool and name of the shadow node that an fd is open on; `None` for every other file.
+    fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)>;
     /// Absolute path of a shadow node.
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8>;
     /// The identities of the process.
@@ -95,4 +98,18 @@ pub trait Kernel: Send + Sync {
     fn interrupted(&self) -> bool;
     /// Process id.
     fn pid(&self) -> i32;
+}
+
+/// Name of the host's node that stands for a fifo, socket or device node of a pool.
+pub(crate) fn shadow_name(node: InodeRef) -> Vec<u8> {
+    format!("{:x}-{:x}", node.ino.0, node.generation).into_bytes()
+}
+
+/// The fifo, socket or device node whose shadow has this name.
+pub(crate) fn shadowed_node(name: &[u8]) -> Option<InodeRef> {
+    let (ino, generation) = std::str::from_utf8(name).ok()?.split_once('-')?;
+    Some(InodeRef {
+        ino: Ino(u64::from_str_radix(ino, 16).ok()?),
+        generation: u32::from_str_radix(generation, 16).ok()?,
+    })
 }

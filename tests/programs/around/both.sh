@@ -39,6 +39,28 @@ part_compare() {
     git -C project fsck --strict
 }
 
+# The kernel does not hear that what it knows was removed.
+part_removed() {
+    local through=$SCRATCH/mounted all one
+    cd "$MOUNT"
+    all=$(stat -f -c %f .)
+    head -c 64000000 /dev/zero | tr '\0' x >open
+    one=$(stat -f -c %f .)
+    ((all - one >= 15625)) || fail "64 MB took $((all - one)) units"
+    head -c 64000000 /dev/zero | tr '\0' y >large
+    gives "sizes through the mount" "128000000" sh -c 'cat "$0/open" "$0/large" | wc -c' "$through"
+    exec 9<"$through/open"
+    rm open large
+    wait_for 20 "the space of what was removed" bash -c "((\$(stat -f -c %f .) >= $one - 100))"
+    gives "what is open there still" 64000000 sh -c 'tr -d y <&9 | wc -c'
+    exec 9<&-
+    wait_for 20 "the space of what was closed" bash -c "((\$(stat -f -c %f .) >= $all - 100))"
+    refuses "the old name" "No such file" cat "$through/large"
+    for number in {1..300}; do echo "$number" >"new$number"; done
+    gives "new files, maybe with old numbers" 45150 sh -c 'cat "$0"/new* | awk "{ sum += \$1 } END { print sum }"' "$through"
+    rm new*
+}
+
 main() {
     if [[ -n ${BASELINE:-} || ! -w /dev/fuse ]]; then
         note "nothing can be mounted: left out"
@@ -62,6 +84,7 @@ main() {
     (cd "$at" && find project -xdev -printf '%P %i %n\n' | sort >"$SCRATCH/numbers" && cp "$SCRATCH/numbers" numbers)
     gives "find -xdev through the mount" "$(cd "$at" && find project | sort)" sh -c "cd '$at' && find project -xdev | sort"
     part compare
+    part removed
     "$NACRE" umount "$at"
     check_pool
 }

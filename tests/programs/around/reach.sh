@@ -119,8 +119,23 @@ part_root() {
     gives "what names the mount point from outside" inside \
         env HOME="$AT/home" chroot root /bin/busybox sh -c 'read -r said <there; echo "$said"' "$AT"
     gives "what it wrote" $'inside\nand more' cat root/there
+    gives "what is open already" $'inside\nand more' sh -c 'chroot root /bin/cat <root/there >out && cat out'
+    chroot root /bin/busybox sh -c 'echo one; echo two >&2' >out 2>errors
+    chroot root /bin/busybox echo three >>out
+    gives "what it wrote to what was open" $'one\nthree\ntwo' cat out errors
+    cp -r root "$SCRATCH/root"
+    chroot "$SCRATCH/root" /bin/busybox sh -c 'read -r said; echo "outside $said"' <root/there >>out
+    gives "the same below a folder of the host" "outside inside" tail -n 1 out
+    mkdir -p root/dev
+    mknod -m 666 root/dev/null c 1 3
+    gives "a device" gone chroot root /bin/busybox sh -c 'echo never >/dev/null && echo gone'
     refuses "a file" "Not a directory" chroot root/there /bin/cat
     gives "where one still is" here sh -c 'chroot root/bin/none /bin/cat 2>/dev/null; ls -d root >/dev/null && echo here'
+}
+
+# What others could have made a node of is no device.
+part_nodes() {
+    gives "what it may not open" "refused" busybox sh -c 'echo x 2>/dev/null >'"$AT"'/root/dev/null || echo refused'
 }
 
 part_loop() {
@@ -213,6 +228,9 @@ main() {
     served busybox
     note "another root"
     served root
+    chmod 666 "$POOL"
+    served nodes
+    chmod 600 "$POOL"
     if has_loop_devices; then
         note "loop devices"
         served loop

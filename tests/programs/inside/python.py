@@ -552,6 +552,31 @@ class Files(unittest.TestCase):
         self.assertEqual(open("fifo").read(), "through")
         os.waitpid(child, 0)
 
+    def test_attributes_of_an_open_fifo(self):
+        os.mkfifo("fifo")
+        fd = os.open("fifo", os.O_RDWR)
+        self.assertEqual(os.fstat(fd), os.stat("fifo"))
+        os.fchmod(fd, 0o640)
+        os.utime(fd, (1, 2))
+        if os.geteuid() == 0:
+            os.fchown(fd, 5, 6)
+        found = os.stat("fifo")
+        self.assertEqual((stat.S_IMODE(found.st_mode), found.st_mtime), (0o640, 2))
+        self.assertEqual(found.st_uid, 5 if os.geteuid() == 0 else os.geteuid())
+        copy = os.dup(fd)
+        self.assertEqual(os.fstat(copy), found)
+        os.rename("fifo", "moved")
+        self.assertEqual(os.fstat(copy).st_ino, found.st_ino)
+        os.write(fd, b"x")
+        self.assertEqual(os.read(copy, 9), b"x")
+        # Others are as before.
+        there, back = os.pipe()
+        self.assertNotEqual(os.fstat(there).st_ino, found.st_ino)
+        os.unlink("moved")
+        self.assertEqual(os.fstat(fd).st_nlink, 0)
+        for one in (fd, copy, there, back):
+            os.close(one)
+
     def test_permissions(self):
         if os.geteuid() != 0:
             self.skipTest("needs root")

@@ -163,6 +163,12 @@ impl Starter {
     }
 }
 
+/// Whether nobody but root may write the pool.
+fn is_root_alone(fs: &Fs) -> bool {
+    let place = fs.store().session().place();
+    place.is_some_and(|place| place.folder().trust().is_root_alone())
+}
+
 impl Mount {
     fn new(arguments: &Arguments) -> Result<Mount> {
         let (pool, folder) = match (&arguments.pool, arguments.places.as_slice()) {
@@ -213,8 +219,10 @@ impl Mount {
         Ok(attached)
     }
 
-    fn options(&self) -> Options {
+    fn options(&self, fs: &Fs) -> Options {
         Options {
+            // Preloaded programs beside those of the mount may open them, too.
+            devices: self.starter == Starter::Run && is_root_alone(fs),
             source: self.pool.display().to_string(),
             identity: self.identity.clone(),
             read_only: self.read_only,
@@ -256,7 +264,7 @@ impl Mount {
         front_end: &FrontEnd,
         (sender, events): (Sender<Event>, Receiver<Event>),
     ) -> Result<()> {
-        let mounted = front_end.mount(&self.folder, &self.options());
+        let mounted = front_end.mount(&self.folder, &self.options(front_end.fs()));
         let mounted = mounted.map_err(|error| self.failure(error))?;
         if self.starter != Starter::Other {
             leave_terminal(self.starter).map_err(|error| Failure::io("standard output", error))?;

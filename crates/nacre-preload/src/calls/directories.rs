@@ -51,6 +51,7 @@ fn fchdir(c: &mut Call<'_>) -> Verdict {
 fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
     c.vfs().open_all();
+    by_kernel::keep_roots(c.vfs());
     let changed = c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path));
     let in_a_pool = matches!(changed, Err(Stop::Errno(libc::EOPNOTSUPP)));
     let result = if in_a_pool {

@@ -1,7 +1,7 @@
 //! The system-call table: which calls we serve, and who serves each.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32};
 
 use crate::arch::x86_64::path_filter::PATH_FILTER;
 use crate::arch::x86_64::symbols::LIBRARY;
@@ -272,11 +272,21 @@ pub fn mark_kernel(fd: i32, is_kernels: impl FnOnce() -> bool) {
         return;
     };
     let seen = mark.load(Acquire);
-    if seen & KERNEL_MARK == 0 && !holes::exist() && is_kernels() {
+    if seen & KERNEL_MARK == 0 && !UNMARKED.load(SeqCst) && !holes::exist() && is_kernels() {
         // Another thread may have opened a file of a pool there since: it has entered the file, and
         // then changed the number.
         let _ = mark.compare_exchange(seen, seen | KERNEL_MARK, SeqCst, Relaxed);
     }
+}
+
+/// No fd is marked as the kernel's from now on: it may be open on a node of a pool.
+static UNMARKED: AtomicBool = AtomicBool::new(false);
+
+/// From now on all calls on fds come here. For who opens fifos and device nodes of pools: the
+/// kernel reads and writes them, but their attributes are in the pool.
+pub fn mark_nothing() {
+    UNMARKED.store(true, SeqCst);
+    unmark_all();
 }
 
 /// Nothing is known about any fd any more: all calls come here.

@@ -2,8 +2,9 @@
 //! can mount them: it is asked when such a program is about to start.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
-use nacre_media::UserBytesMut;
+use nacre_media::{UserBytesMut, lifted};
 use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
@@ -17,6 +18,7 @@ use crate::program::mounts::{self, Mount};
 use crate::program::{descriptors, host};
 use crate::runtime::environment;
 use crate::runtime::kernel::{call, checked};
+use crate::runtime::tls::thread;
 
 /// Longer than any mount takes. Somebody else may have the name of a supervisor that died.
 static PATIENCE: libc::timeval = libc::timeval {
@@ -201,16 +203,63 @@ struct Handed {
     placeholder: usize,
 }
 
+/// The kernel's mount of a pool, which no path leads to any more.
+struct Root {
+    mount: Mount,
+    folder: OwnedFd,
+}
+
+/// As they were before the process went below another root directory.
+static ROOTS: OnceLock<Vec<Root>> = OnceLock::new();
+
+/// Keeps the way to the kernel's mounts, for what is open and is handed on later. The process is
+/// about to go below another root directory.
+pub fn keep_roots(vfs: &Vfs) {
+    // A child in its parent's memory has descriptors of its own.
+    if vfs.handed_on().is_empty() || thread().origin.view().is_some() {
+        return;
+    }
+    hidden(None);
+    ROOTS.get_or_init(|| {
+        let table = table();
+        let shown = mounts().filter(|mount| shown(&table, mount).is_some());
+        let roots: Vec<Root> = shown.filter_map(|mount| root(mount).ok()).collect();
+        for root in &roots {
+            descriptors::keep_internal(root.folder.as_raw_fd());
+        }
+        roots
+    });
+}
+
+fn root(mount: Mount) -> Result<Root, i32> {
+    let folder = open(mount.prefix.clone(), libc::O_PATH as u32)?;
+    Ok(Root {
+        mount,
+        folder: lifted(folder),
+    })
+}
+
 impl HandOver {
     /// Exchanges what the kernel can open. The rest stays as it is.
     pub fn make(c: &Call<'_>) -> HandOver {
-        let table = table();
-        let shown: Vec<Mount> = mounts()
-            .filter(|mount| shown(&table, mount).is_some())
-            .collect();
         let files = c.vfs().handed_on().into_iter();
-        let reached = files.filter(|file| shown.iter().any(|mount| is_below(mount, &file.path)));
-        HandOver(reached.filter_map(|file| exchange(&file).ok()).collect())
+        let handed: Vec<Handed> = match ROOTS.get() {
+            Some(roots) => files
+                .filter_map(|file| exchange(&file, |flags| open_below(roots, &file.path, flags)))
+                .collect(),
+            None => {
+                let table = table();
+                let shown: Vec<Mount> = mounts()
+                    .filter(|mount| shown(&table, mount).is_some())
+                    .collect();
+                let reached =
+                    files.filter(|file| shown.iter().any(|mount| is_below(mount, &file.path)));
+                reached
+                    .filter_map(|file| exchange(&file, |flags| open(file.path.clone(), flags)))
+                    .collect()
+            }
+        };
+        HandOver(handed)
     }
 
     /// Puts the placeholders back.
@@ -263,29 +312,43 @@ pub fn shown_path(vfs: &Vfs, dir: i32, path: &[u8]) -> Answer {
 }
 
 fn open(path: Vec<u8>, flags: u32) -> Result<OwnedFd, i32> {
+    open_at(libc::AT_FDCWD, path, flags)
+}
+
+/// Opens what lies at a path by the root of its pool.
+fn open_below(roots: &[Root], path: &[u8], flags: u32) -> Result<OwnedFd, i32> {
+    let found = roots.iter().find(|root| is_below(&root.mount, path));
+    let Root { mount, folder } = found.ok_or(libc::ENOENT)?;
+    let inside = [b".", &path[mount.prefix.len()..]].concat();
+    open_at(folder.as_raw_fd(), inside, flags)
+}
+
+fn open_at(folder: i32, path: Vec<u8>, flags: u32) -> Result<OwnedFd, i32> {
     let path = terminated(path);
     let how = flags as usize | libc::O_CLOEXEC as usize;
-    let fd = checked(libc::SYS_open, &[path.as_ptr() as usize, how])?;
+    let args = [folder as usize, path.as_ptr() as usize, how];
+    let fd = checked(libc::SYS_openat, &args)?;
     // SAFETY: the kernel has just made it, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Only descriptors that exec keeps.
-fn exchange(file: &HandedOn) -> Result<Handed, i32> {
+fn exchange(file: &HandedOn, open: impl FnOnce(u32) -> Result<OwnedFd, i32>) -> Option<Handed> {
     const KEPT: u32 = (libc::O_ACCMODE | libc::O_APPEND | libc::O_DIRECTORY | libc::O_PATH) as u32;
     let fd = file.fd as usize;
-    let flags = checked(libc::SYS_fcntl, &[fd, libc::F_GETFD as usize])?;
+    let flags = checked(libc::SYS_fcntl, &[fd, libc::F_GETFD as usize]).ok()?;
     if flags & libc::FD_CLOEXEC as usize != 0 {
-        return Err(libc::EBADF);
+        return None;
     }
-    let placeholder = checked(libc::SYS_fcntl, &[fd, libc::F_DUPFD_CLOEXEC as usize, 0])?;
-    let exchanged = open(file.path.clone(), file.flags & KEPT)
+    let copy = [fd, libc::F_DUPFD_CLOEXEC as usize, 0];
+    let placeholder = checked(libc::SYS_fcntl, &copy).ok()?;
+    let exchanged = open(file.flags & KEPT)
         .and_then(|own| checked(libc::SYS_dup3, &[own.as_raw_fd() as usize, fd, 0]));
-    if let Err(errno) = exchanged {
+    if exchanged.is_err() {
         call(libc::SYS_close, &[placeholder]);
-        return Err(errno);
+        return None;
     }
-    Ok(Handed { fd, placeholder })
+    Some(Handed { fd, placeholder })
 }
 
 /// Serves a program in the folder of a pool in which one that is not served has started it.

@@ -142,7 +142,8 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let loads_us = program.unserved.as_ref().is_none_or(Unserved::may_load);
     plan.fill_environment(executable, folder.as_deref(), left.is_some(), loads_us);
     let _pending = word.and_then(Pending::start);
-    let by_kernel = program.unserved.is_some() && left.is_none();
+    let served = program.unserved.is_none() && environment::get().is_within_reach();
+    let by_kernel = !served && left.is_none();
     // In a sandbox it may turn out not to be served.
     let may_move = by_kernel || nacre_session::has_moved();
     let moved = may_move && by_kernel::go_where_the_program_is(c);

@@ -104,6 +104,7 @@ impl Pool {
         let first = self.nodes.set(opened.moved(lifted)).is_ok();
         let nodes = self.nodes.get().ok_or(KernelError(libc::EIO))?;
         if first {
+            table::mark_nothing();
             let fd = nodes.fd().as_raw_fd();
             descriptors::keep_internal(fd);
             self.reach.store(fd, Relaxed);
@@ -429,8 +430,7 @@ impl Kernel for Host {
     fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
         let pool = self.pool(pool)?;
         let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(mode & libc::S_IFMT));
-        let trust = pool.place.folder().trust();
-        if device && (trust.uid != 0 || trust.mode & 0o022 != 0) {
+        if device && !pool.place.folder().trust().is_root_alone() {
             // As on a file system that a user mounted: who writes the pool would choose the device.
             return Err(KernelError(libc::EACCES));
         }
@@ -465,6 +465,27 @@ impl Kernel for Host {
         };
         let name = path(name);
         call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
+    }
+
+    fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)> {
+        let folders = || {
+            let pools = self.pools.iter().enumerate();
+            pools.filter_map(|(index, one)| Some((index, one.pool.get()?.nodes.get()?.fd())))
+        };
+        folders().next()?;
+        let found = stat_of(fd).ok()?;
+        let opened = [libc::S_IFIFO, libc::S_IFCHR, libc::S_IFBLK];
+        if !opened.contains(&(found.st_mode & libc::S_IFMT)) {
+            return None;
+        }
+        let link = link_of(fd);
+        let (place, name) = link.rsplit_once('/')?;
+        let same = |folder: i32| {
+            stat_of(folder).is_ok_and(|stat| stat.st_dev == found.st_dev)
+                && link_of(folder) == place
+        };
+        let (pool, _) = folders().find(|(_, folder)| same(folder.as_raw_fd()))?;
+        Some((pool, name.as_bytes().to_vec()))
     }
 
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {

@@ -220,12 +220,14 @@ impl Environment {
         others.collect::<Vec<&[u8]>>().join(&b':')
     }
 
-    fn is_within_reach(&self) -> bool {
+    /// Whether programs that are executed find the library, and the pools by it.
+    pub fn is_within_reach(&self) -> bool {
         let exists = |path: Vec<u8>| {
             let args = [path.as_ptr() as usize, libc::F_OK as usize];
             kernel::checked(libc::SYS_access, &args).is_ok()
         };
-        !ROOT_CHANGED.load(Ordering::Relaxed) || exists([&self.library, b"\0".as_slice()].concat())
+        !ROOT_CHANGED.load(Ordering::Relaxed)
+            || !root_is_in_a_pool() && exists([&self.library, b"\0".as_slice()].concat())
     }
 
     /// Whether a list of libraries to preload holds this one, or a copy of it in another folder:

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 
 #define HOST "/dev/shm/nacre-watches-test"
 #define ROOM 65536

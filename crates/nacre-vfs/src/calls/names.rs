@@ -1,8 +1,8 @@
 //! Making and removing names: mkdir, mknod, symlink, unlink, rmdir.
 
 use crate::abi::{AT_REMOVEDIR, PATH_MAX, S_IFDIR, S_IFMT, S_IFREG};
-use crate::calls::open::shadow_name;
 use crate::error::{ErrorKind, VfsError};
+use crate::kernel::shadow_name;
 use crate::reply::{Answer, success, unless_stale};
 use crate::resolve::walk::{Last, Lookup, Target};
 use crate::state::Vfs;

@@ -7,6 +7,7 @@ use crate::abi::{
 };
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::{FdEntry, FileId};
+use crate::kernel::shadow_name;
 use crate::path::mount::Mount;
 use crate::reply::{Answer, KernelNode, Reply};
 use crate::resolve::walk::{Last, Lookup, Target, WalkEnd};
@@ -437,11 +438,6 @@ impl Vfs {
             self.release(old);
         }
     }
-}
-
-/// Name of the host's node that stands for a fifo, socket or device node of a pool.
-pub(crate) fn shadow_name(node: InodeRef) -> Vec<u8> {
-    format!("{:x}-{:x}", node.ino.0, node.generation).into_bytes()
 }
 
 /// [`OFD_SYNCED`] where `O_DSYNC` or `O_SYNC`, which holds its bit, takes more than a store.

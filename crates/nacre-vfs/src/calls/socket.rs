@@ -4,8 +4,8 @@
 //! node of type socket that gives it its name and permissions.
 
 use crate::abi::{AT_FDCWD, S_IFSOCK};
-use crate::calls::open::shadow_name;
 use crate::error::{ErrorKind, VfsError};
+use crate::kernel::shadow_name;
 use crate::reply::{Answer, KernelNode, Reply, done};
 use crate::resolve::walk::Lookup;
 use crate::state::{Bound, Vfs};

@@ -80,6 +80,11 @@ impl FileStat {
     }
 }
 
+fn subject_stat(subject: &Subject<'_>) -> Answer<FileStat> {
+    let stat = subject.mount.fs.getattr(subject.node)?;
+    done(FileStat::new(subject.mount, &stat))
+}
+
 /// What `statfs` tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FsStat {
@@ -114,7 +119,7 @@ impl Vfs {
                 file.mount,
                 &file.mount.fs.getattr(file.node())?,
             )),
-            None => Ok(Reply::Kernel),
+            None => self.on_node(fd, |subject| subject_stat(&subject)),
         }
     }
 
@@ -140,10 +145,7 @@ impl Vfs {
     /// `newfstatat` and `statx`; also `stat` and `lstat`.
     pub fn fstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<FileStat> {
         self.on_path(dirfd, path, follows(flags), flags, |subject| {
-            done(FileStat::new(
-                subject.mount,
-                &subject.mount.fs.getattr(subject.node)?,
-            ))
+            subject_stat(&subject)
         })
     }
 

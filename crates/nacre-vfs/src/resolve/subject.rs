@@ -2,6 +2,7 @@
 
 use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
+use crate::kernel::shadowed_node;
 use crate::path::mount::Mount;
 use crate::reply::{Answer, Reply};
 use crate::resolve::walk::Lookup;
@@ -38,6 +39,15 @@ impl<'v> Subject<'v> {
             node: file.node(),
             is_symlink,
             place: WatchedPlace::Opened(file.ofd),
+        }
+    }
+
+    fn of_node(mount: &'v Mount, node: InodeRef) -> Subject<'v> {
+        Subject {
+            mount,
+            node,
+            is_symlink: false,
+            place: WatchedPlace::Somewhere,
         }
     }
 
@@ -86,7 +96,10 @@ impl Vfs {
             } else {
                 self.file(dirfd)?
             };
-            return file.map_or(Ok(Reply::Kernel), |file| call(Subject::of_file(&file)));
+            return match file {
+                Some(file) => call(Subject::of_file(&file)),
+                None => self.on_node(dirfd, call),
+            };
         }
         let how = Lookup::following(follow);
         if let Some(spot) = self.plain_spot(dirfd, path, how) {
@@ -113,7 +126,24 @@ impl Vfs {
     ) -> Answer<T> {
         match self.io_file(fd)? {
             Some(file) => call(Subject::of_file(&file)),
-            None => Ok(Reply::Kernel),
+            None => self.on_node(fd, call),
         }
+    }
+
+    /// Does `call` on the fifo or device node of a pool that an fd of the kernel's is open on.
+    /// Without its name in the pool only the kernel knows it.
+    #[cold]
+    pub(crate) fn on_node<T>(
+        &self,
+        fd: i32,
+        call: impl FnOnce(Subject<'_>) -> Answer<T>,
+    ) -> Answer<T> {
+        let node = || {
+            let (pool, name) = self.kernel().shadow_behind(fd)?;
+            let (mount, node) = (self.mount(pool), shadowed_node(&name)?);
+            let named = mount.fs.getattr(node).is_ok_and(|stat| stat.nlink > 0);
+            named.then_some(Subject::of_node(mount, node))
+        };
+        node().map_or(Ok(Reply::Kernel), call)
     }
 }

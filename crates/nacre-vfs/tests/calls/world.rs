@@ -391,6 +391,14 @@ impl Kernel for MockKernel {
         self.with(|world| world.shadows.remove(&path));
     }
 
+    fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)> {
+        let File::Host(name) = &*self.with(|world| world.file(fd)).ok()? else {
+            return None;
+        };
+        let (pool, name) = name.strip_prefix("/dev/shm/shadows")?.split_once('/')?;
+        Some((pool.parse().ok()?, name.as_bytes().to_vec()))
+    }
+
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
         format!("/dev/shm/shadows{pool}/{}", text(name)).into_bytes()
     }
