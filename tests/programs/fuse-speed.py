@@ -56,6 +56,7 @@ def one_round(folder, calls):
     found["open, read 4 KiB, close"] = timed(lambda _: read(path), places)
     found["create and close"] = timed(create, names)
     found["stat"] = timed(os.stat, random.sample(names, calls))
+    found["stat, once more"] = timed(os.stat, random.sample(names, calls))
     found["stat of what is not there"] = timed(os.path.exists, [f"{name}-not" for name in names])
     found["unlink"] = timed(os.unlink, names)
     return found

@@ -5,10 +5,7 @@
 //! that it keeps none of an answer to a request that it sent before.
 
 use crate::attributes::NOT_KEPT;
-use crate::contents::Contents;
 use crate::descriptions;
-use crate::names::NAME_KEPT;
-use crate::operations::Pool;
 use nacre_fs::{Fs, Stat};
 use nacre_types::Timestamp;
 use rustix::fs::FileType;
@@ -84,7 +81,7 @@ impl Keeping {
     }
 
     /// A time that the kernel has not been told yet, so that it drops what it has read of the file.
-    /// (To be told to drop it would make it ignore the size in this answer.) No program sees it: its
+    /// (Were it told to drop it, it would ignore the size in this answer.) No program sees it: the
     /// attributes are good for no time.
     pub(crate) fn another(&self, time: Timestamp) -> Timestamp {
         let fraction = self.told.fetch_add(1, SeqCst) % NANOS;
@@ -97,37 +94,5 @@ impl Keeping {
         self.ends.store(true, SeqCst);
         fs.want_kernel_cache_end();
         thread.unpark();
-    }
-}
-
-impl Pool {
-    /// For how long a name is good that the kernel is told now, or has `made`.
-    pub(crate) fn good_name(&self, dir: u64, name: &[u8], number: u64, made: bool) -> Duration {
-        if descriptions::of_number(number).is_some() {
-            return NOT_KEPT;
-        }
-        let name = (dir, name.into());
-        let kept = self.nodes.names(|names| {
-            let kept = self.keeping.alone().is_some();
-            names.found(name, number, kept, made);
-            kept
-        });
-        if kept { NAME_KEPT } else { NOT_KEPT }
-    }
-
-    /// Whether the kernel may take it for granted that there is no such name.
-    pub(crate) fn may_be_missed(&self, dir: u64, name: &[u8]) -> bool {
-        let of_description = descriptions::of_name(name).is_some();
-        let missed = || {
-            self.nodes
-                .names(|names| self.keeping.alone().is_some() && names.missed((dir, name.into())))
-        };
-        !of_description && missed()
-    }
-
-    /// Whether a file is read through the kernel's cache while others use the pool: it was opened
-    /// before they came.
-    pub(crate) fn is_left_over(&self, number: u64) -> bool {
-        self.keeping.alone().is_none() && self.nodes.contents(number, Contents::is_cached)
     }
 }

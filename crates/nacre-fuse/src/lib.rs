@@ -2,8 +2,8 @@
 //!
 //! Requests come from the kernel through /dev/fuse and go straight to the file system, as
 //! those of preloaded programs do. The kernel keeps names, attributes and contents only while
-//! nobody else uses the pool (`keeping.rs`; it always keeps the pages of mapped files), so that both
-//! kinds of programs see each other's changes at once. It checks permissions by the attributes
+//! nobody else changes the pool (`keeping.rs`; it always keeps the pages of mapped files), so that
+//! both kinds of programs see each other's changes at once. It checks permissions by the attributes
 //! (`default_permissions`).
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ mod device;
 mod errno;
 mod forgetting;
 mod keeping;
+mod kept;
 mod locks;
 mod mount;
 mod names;

@@ -1,9 +1,10 @@
 //! The names that the kernel keeps (D109).
 //!
 //! The kernel gives names no versions. But it holds the lock of the folder while it makes a name,
-//! or looks for one that it does not know, until it has the answer; and it takes that lock to forget
-//! one. So such answers can be called back. When it asks again for a name that it knows it holds no
-//! lock. It is noted when that was, and who makes it forget waits until the answer has arrived.
+//! or looks for one that it does not know, until it has the answer; and it takes that lock to let
+//! one expire. So such answers can be called back. When it asks again for a name that it knows it
+//! holds no lock. It is noted when that was, and who makes it forget waits until the answer has
+//! arrived.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
