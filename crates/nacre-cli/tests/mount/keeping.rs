@@ -33,7 +33,7 @@ fn requests_of(stage: &Stage, call: impl Fn()) -> u64 {
 }
 
 /// Waits until the kernel keeps what it is told; `false` where it never does.
-fn is_kept(stage: &Stage, name: &Path) -> bool {
+pub fn is_kept(stage: &Stage, name: &Path) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         if requests_of(stage, || drop(fs::metadata(name))) < CALLS / 2 {
@@ -45,7 +45,7 @@ fn is_kept(stage: &Stage, name: &Path) -> bool {
 }
 
 /// Whether this kernel can forget names and contents (Linux 6.6).
-fn can_forget() -> bool {
+pub fn can_forget() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut parts = release
         .split(['.', '-'])

@@ -1,12 +1,14 @@
 //! `nacre run` mounts its pools for programs that the preload library cannot serve.
 
 use crate::commands::{nacre, text};
+use crate::keeping::{can_forget, is_kept};
 use crate::preload::preload;
 use crate::stage::Stage;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -182,6 +184,26 @@ fn without_the_mount_they_are_refused_and_nothing_is_mounted() {
         "{said}"
     );
     assert_eq!(fs::read_dir(&below.stage.mount).unwrap().count(), 0);
+    below.nothing_is_left();
+}
+
+/// The supervisor changes nothing, so the kernel may keep what the mount has told it.
+#[test]
+fn below_a_run_the_kernel_keeps_things_for_who_is_alone() {
+    let Some(below) = Below::new().filter(|_| can_forget()) else {
+        return;
+    };
+    let mut command = below.command();
+    command.args(["--", "./static", "i"]).stdin(Stdio::piped());
+    let mut run = command.stdout(Stdio::null()).spawn().unwrap();
+    let file = below.stage.mount.join("f");
+    let mounted = (0..600).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        below.stage.is_mounted() && fs::write(&file, "").is_ok()
+    });
+    assert!(mounted && is_kept(&below.stage, &file));
+    run.stdin.take().unwrap().write_all(b"on").unwrap();
+    assert!(run.wait().unwrap().success());
     below.nothing_is_left();
 }
 
