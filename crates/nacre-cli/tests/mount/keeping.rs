@@ -3,7 +3,9 @@
 use crate::commands::{nacre, text};
 use crate::sharing::Shell;
 use crate::stage::Stage;
+use rustix::fs::sendfile;
 use std::fs::{self, File};
+use std::io::{self, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,21 +111,30 @@ fn who_comes_finds_that_nothing_old_is_kept() {
     }
     for round in 0..3 {
         let name = |name: &str| at(&format!("d/{name}{round}"));
-        for (file, contents) in [("a", "old"), ("b", "gone soon"), ("c", "in e soon")] {
+        let contents = [
+            ("a", "old"),
+            ("b", "gone soon"),
+            ("c", "in e soon"),
+            ("s", "old"),
+        ];
+        for (file, contents) in contents {
             fs::write(name(file), contents).unwrap();
         }
         fs::create_dir(name("folder")).unwrap();
         fs::write(name("folder").join("inside"), "inside").unwrap();
         assert!(is_kept(&stage, &name("a")));
-        let all = ["a", "b", "c"].map(|file| File::open(name(file)).unwrap());
+        let all = ["a", "b", "c", "s"].map(|file| File::open(name(file)).unwrap());
         for file in &all {
             file.read_at(&mut [0; 100], 0).unwrap();
         }
         assert!(name("folder").join("inside").exists() && !name("new").exists());
         let mut shell = Shell::start(&stage);
         shell.say("cd /nacre/d");
-        let changes = "echo -n new >aR; rm bR; mv cR ../e; mv folderR movedR; echo -n there >newR";
+        let changes = "echo -n new >aR; rm bR; mv cR ../e; mv folderR movedR; echo -n there >newR; \
+                       echo -n new 1<>sR";
         shell.say(&changes.replace('R', &round.to_string()));
+        // It asks for no attributes before.
+        assert_eq!(sent(&all[3]), "new");
         assert_eq!(fs::read_to_string(name("a")).unwrap(), "new");
         assert_eq!(read(&all[0]), "new");
         assert!(!name("b").exists() && !name("c").exists() && !name("folder").exists());
@@ -138,6 +149,13 @@ fn who_comes_finds_that_nothing_old_is_kept() {
     }
     stage.unmount();
     stage.check();
+}
+
+fn sent(file: &File) -> String {
+    let mut to = tempfile::tempfile().unwrap();
+    sendfile(&to, file, Some(&mut 0), 100).unwrap();
+    to.rewind().unwrap();
+    io::read_to_string(to).unwrap()
 }
 
 fn read(file: &File) -> String {
@@ -155,6 +173,8 @@ fn look(mount: &Path, me: usize, newest: &AtomicU64, ends: &AtomicBool) {
         let file = File::open(mount.join("shared")).unwrap();
         for _ in 0..20 {
             let least = newest.load(Ordering::SeqCst);
+            // So that the kernel knows that it is missing, if it is.
+            let _soon = mount.join(format!("made-{}", least + 1)).exists();
             let by_name = fs::read_to_string(mount.join("shared")).unwrap();
             let number: u64 = by_name.trim().parse().unwrap();
             assert!(number >= least, "{number} instead of {least}");
