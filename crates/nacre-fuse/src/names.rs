@@ -17,6 +17,8 @@ pub(crate) const NAME_KEPT: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const ABSENCE_KEPT: Duration = Duration::from_secs(10);
 /// Most names that are known to be missing, in each half.
 const ABSENT_MOST: usize = 1 << 16;
+/// So many names of one inode are looked through.
+const MANY: usize = 8;
 /// An answer to a question that was asked without a lock has arrived after that.
 pub(crate) const ARRIVED: Duration = Duration::from_millis(200);
 
@@ -63,10 +65,27 @@ impl Names {
             kept,
             stamp,
         };
-        let before = self.present.insert(name.clone(), record);
-        if before.is_none_or(|before| before.number != number) {
-            self.of.entry(number).or_default().push(name);
+        match self.present.get_mut(&name) {
+            Some(known) if known.number == number => *known = record,
+            _ => {
+                self.present.remove(&name);
+                self.present.insert(name.clone(), record);
+                self.note(name, number);
+            }
         }
+    }
+
+    /// Notes one more name of an inode. Those that it has no more go whenever they are many.
+    fn note(&mut self, name: Arc<Name>, number: u64) {
+        let all = self.of.entry(number).or_default();
+        if all.len() >= MANY && all.len().is_power_of_two() {
+            let current = |one: &Arc<Name>| {
+                let known = self.present.get_key_value(one);
+                known.is_some_and(|(name, _)| Arc::ptr_eq(name, one))
+            };
+            all.retain(current);
+        }
+        all.push(name);
     }
 
     /// The kernel may take it for granted that there is no such name. `false`: too many.
@@ -138,7 +157,7 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use super::{ABSENT_MOST, Name, Names};
+    use super::{ABSENT_MOST, MANY, Name, Names};
 
     fn name(folder: u64, name: &[u8]) -> Name {
         (folder, name.into())
@@ -199,6 +218,21 @@ mod tests {
         assert_eq!(kept(&mut names), [name(2, b"b")]);
         names.dropped(6);
         names.removed(&name(2, b"b"));
+        assert!(kept(&mut names).is_empty());
+    }
+
+    #[test]
+    fn who_is_renamed_often_has_few_names() {
+        let mut names = Names::default();
+        names.found(name(1, b"a"), 5, true, true);
+        for _ in 0..1000 {
+            names.moved(name(1, b"a"), name(1, b"b"), false);
+            names.moved(name(1, b"b"), name(1, b"a"), false);
+            names.found(name(1, b"c"), 5, true, true);
+            names.removed(&name(1, b"c"));
+        }
+        assert!(names.of[&5].len() <= 2 * MANY, "{}", names.of[&5].len());
+        names.dropped(5);
         assert!(kept(&mut names).is_empty());
     }
 

@@ -159,10 +159,12 @@ impl Pool {
 
     fn serve_attributes(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
         let (mut answer, mut stat) = (Output::new(), self.attributes(node)?);
+        let mut good = self.keeping.good(node, &stat);
         if body.u32()? & ASKED_BY_DESCRIPTOR != 0 && self.is_left_over(node) {
             stat.mtime = self.keeping.another(stat.mtime);
+            good = NOT_KEPT;
         }
-        answer.attributes_now(&stat, self.keeping.good(node, &stat));
+        answer.attributes_now(&stat, good);
         Ok(answer)
     }
 
