@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 
 use nacre_types::{DeviceOffset, StoreKind};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -74,6 +75,22 @@ fn file() -> OwnedFd {
 impl Rig {
     fn new() -> Self {
         Self::of(&["a", "b"])
+    }
+
+    /// Works beside so many threads that store all over the legs. They have ended on return, and
+    /// none has failed.
+    fn beside_writers(&self, threads: u8, work: impl FnOnce(&[ScopedJoinHandle<'_, ()>])) {
+        let store = |thread: u8| {
+            for round in 0..400u64 {
+                let at = START + (round * 37 + u64::from(thread)) * 4093 % (LEN - 9000);
+                self.write(DeviceOffset(at), &[thread; 5000]);
+            }
+        };
+        std::thread::scope(|scope| {
+            let begin = |thread| scope.spawn(move || store(thread));
+            let writers: Vec<_> = (1..=threads).map(begin).collect();
+            work(&writers);
+        });
     }
 
     fn of(names: &'static [&'static str]) -> Self {

@@ -119,22 +119,10 @@ fn what_is_stored_meanwhile_is_no_damage() {
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
     let slot = rig.mirror().add(&device, [9; 16], true).unwrap().unwrap();
     let mut found = Vec::new();
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (1..=2u8)
-            .map(|thread| {
-                let rig = &rig;
-                scope.spawn(move || {
-                    for round in 0..400u64 {
-                        let at = START + (round * 37 + u64::from(thread)) * 4093 % (LEN - 9000);
-                        rig.write(DeviceOffset(at), &[thread; 5000]);
-                    }
-                })
-            })
-            .collect();
+    rig.beside_writers(2, |_| {
         let told = |_| ControlFlow::Continue(());
         let done = rig.mirror().rebuild(slot, 2, &mut found, told);
         assert_eq!(done, Ok(true));
-        writers.into_iter().for_each(|it| it.join().unwrap());
     });
     assert!(found.is_empty(), "{found:?}");
     assert!(rig.bytes("a") == rig.bytes("c"));

@@ -306,18 +306,7 @@ fn a_leg_without_seals_gets_those_of_the_others() {
 #[test]
 fn a_scrub_while_others_store_finds_nothing() {
     let rig = sealed();
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (1..=3u8)
-            .map(|thread| {
-                let rig = &rig;
-                scope.spawn(move || {
-                    for round in 0..400u64 {
-                        let at = START + (round * 37 + u64::from(thread)) * 4093 % (LEN - 9000);
-                        rig.write(DeviceOffset(at), &[thread; 5000]);
-                    }
-                })
-            })
-            .collect();
+    rig.beside_writers(3, |writers| {
         while !writers.iter().all(|writer| writer.is_finished()) {
             let scrubbed = scrub(&rig);
             assert!(scrubbed.found.is_empty(), "{:?}", scrubbed.found);
