@@ -5,7 +5,8 @@
 
 Takes turns, round by round, on two copies of a pool in DIR (memory: /dev/shm) that are nearly full: `nacre scrub`; `nacre
 device replace` of a lost copy, until it has everything; `cp` of a device to a fresh file; and a copy within memory that is
-touched already. GB of one device for each second, medians. A random read of 4 KiB by another process, alone and beside
+touched already. `back` is `nacre device rebuild` of a copy that was away while three quarters of it were overwritten, so that
+its pages are there. GB of one device for each second, medians. A random read of 4 KiB by another process, alone and beside
 a scrub that begins again and again, says what a program loses.
 """
 
@@ -72,6 +73,16 @@ def read_time_beside_scrub(pool):
         beside.join()
 
 
+def rebuilt_once_it_is_back(pool, other, size):
+    """Seconds for three quarters of the device."""
+    away = other.with_suffix(".away")
+    other.rename(away)
+    change = f"head -c {size * 3 // 4}M /dev/urandom | dd of=/nacre/file bs=1M iflag=fullblock conv=notrunc status=none"
+    nacre("run", "-q", "--pool", pool, "--", "sh", "-c", change)
+    away.rename(other)
+    return taken(NACRE, "device", "rebuild", pool)
+
+
 def measure(folder, size, rounds):
     a, b, c = (folder / name for name in "abc")
     nacre("create", "--copies", 2, "--size", f"{size}M", a, b)
@@ -80,13 +91,15 @@ def measure(folder, size, rounds):
     source, target = bytearray(os.urandom(MIB)) * size, bytearray(size * MIB)
     in_memory(source, target)
     nacre("scrub", a)
-    seconds = {"scrub": [], "rebuild": [], "cp": [], "memory": []}
+    seconds = {"scrub": [], "rebuild": [], "back": [], "cp": [], "memory": []}
     reads = {"alone": [], "beside a scrub": []}
     for _ in range(rounds):
         seconds["scrub"].append(json.loads(nacre("scrub", "--json", a))["seconds"])
         b.unlink()
         seconds["rebuild"].append(taken(NACRE, "device", "replace", a, b, c))
         b, c = c, b
+        seconds["back"].append(rebuilt_once_it_is_back(a, b, size) * 4 / 3)
+        nacre("scrub", a)
         seconds["cp"].append(taken("cp", "--sparse=never", a, folder / "copy"))
         (folder / "copy").unlink()
         seconds["memory"].append(in_memory(source, target))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nacre_types::DeviceOffset;
+use nacre_types::{DeviceOffset, LINE_SIZE};
 
 use crate::address_range::AddressRange;
 use crate::arch::{Copier, copier};
@@ -23,6 +23,8 @@ use crate::observer::{Observer, Watcher};
 use crate::populated::Populated;
 use crate::traffic::{Direction, SharedTraffic};
 use crate::user::UserBytesMut;
+
+const LINE: usize = LINE_SIZE as usize;
 
 /// A mapped window of one device, the only way to its bytes.
 ///
@@ -522,6 +524,26 @@ impl Media {
             self.watched.fail();
             to.fill(POISON);
         }
+    }
+
+    /// Whether the device has these bytes at `at`; it is not behind an image. `false` where it
+    /// fails, and [`Media::health`] tells.
+    pub(crate) fn has(&self, at: DeviceOffset, bytes: &[u8]) -> bool {
+        let (lines, rest) = bytes.split_at(bytes.len() & !(LINE - 1));
+        let mut found = [0; LINE];
+        let found = &mut found[..rest.len()];
+        self.copy_out(DeviceOffset(at.get() + lines.len() as u64), found);
+        found == rest && self.has_lines(at, lines)
+    }
+
+    fn has_lines(&self, at: DeviceOffset, lines: &[u8]) -> bool {
+        let device = self.address(at, lines.len() as u64);
+        // SAFETY: the bytes are in the mapping, as `address` saw, and no reference covers it.
+        let same = unsafe { self.copier.are_equal(device, lines.as_ptr(), lines.len()) };
+        same.unwrap_or_else(|_| {
+            self.watched.fail();
+            false
+        })
     }
 
     /// The `N` device bytes at `at`. Where the device fails it gives poison and [`Media::health`]

@@ -71,6 +71,17 @@ impl Media {
         Unfenced::nothing()
     }
 
+    /// As [`Media::write`], where the cache does not hold the lines: fewer bytes then go past it.
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn write_fresh(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
+        let stream = bytes.len() >= self.stream_min.min(map::STREAM_MIN_FRESH);
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        if self.put::<true>(at, from, len, kind, stream).is_err() {
+            self.watched.fail();
+        }
+        Unfenced::nothing()
+    }
+
     /// Stores the program's bytes and flushes their lines. An error may leave a part stored.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]

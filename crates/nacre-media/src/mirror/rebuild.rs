@@ -82,9 +82,8 @@ impl Mirror {
 
     fn level_alone(&self, range: Range<u64>) -> Result<(), MediaFailed> {
         for at in range.step_by(UNIT_SIZE as usize) {
-            if self.level(at, UNIT_SIZE, self.states())? {
-                self.shared().count(Count::Repaired, 1);
-            }
+            let differed = self.level(at, UNIT_SIZE, self.states())?;
+            self.shared().count(Count::Repaired, differed);
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::media::Media;
 use crate::token::Unfenced;
 
 const UNIT: usize = UNIT_SIZE as usize;
-/// So much of two legs is compared and summed up while the processor's first cache holds it.
+/// So much of a leg is compared and summed up while the processor's first cache holds it.
 const PIECE: usize = 2 * UNIT;
 
 impl Mirror {
@@ -239,19 +239,15 @@ impl Mirror {
     fn agreed(&self, range: Range<u64>) -> Option<u32> {
         let mut legs = self.current_legs().map(|leg| &leg.data);
         let (first, others) = (legs.next()?, legs.collect::<Vec<_>>());
-        let (mut sum, mut at) = (0, range.start);
-        let (mut bytes, mut other) = ([0; PIECE], [0; PIECE]);
+        let (mut sum, mut at, mut bytes) = (0, range.start, [0; PIECE]);
         while at < range.end {
-            let len = PIECE.min((range.end - at) as usize);
-            first.copy_out(DeviceOffset(at), &mut bytes[..len]);
-            for leg in &others {
-                leg.copy_out(DeviceOffset(at), &mut other[..len]);
-                if bytes[..len] != other[..len] {
-                    return None;
-                }
+            let bytes = &mut bytes[..PIECE.min((range.end - at) as usize)];
+            first.copy_out(DeviceOffset(at), bytes);
+            if !others.iter().all(|leg| leg.has(DeviceOffset(at), bytes)) {
+                return None;
             }
-            sum = crc32c_append(sum, &bytes[..len]);
-            at += len as u64;
+            sum = crc32c_append(sum, bytes);
+            at += bytes.len() as u64;
         }
         let is_well = |leg: &&Media| !leg.watched.is_lost() && leg.health().is_ok();
         (is_well(&first) && others.iter().all(is_well)).then_some(sum)

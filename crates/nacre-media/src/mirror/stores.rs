@@ -70,38 +70,39 @@ impl Mirror {
         }
     }
 
-    /// Copies what differs, of a part of a unit, from the leg that is read to the others.
-    pub(super) fn level(&self, at: u64, len: u64, states: States) -> Result<bool, MediaFailed> {
+    /// Copies what differs of a range, whose units are locked, from the leg that is read to the
+    /// others. Answers how many units that were.
+    pub(super) fn level(&self, at: u64, len: u64, states: States) -> Result<u64, MediaFailed> {
         self.level_some(at, len, states, |_| true)
     }
 
     /// As [`Mirror::level`], to some of the others.
-    pub(super) fn level_some(
+    fn level_some(
         &self,
         at: u64,
         len: u64,
         states: States,
         is_one: impl Fn(usize) -> bool,
-    ) -> Result<bool, MediaFailed> {
-        let source = self.leg(states.read_slot()).ok_or(MediaFailed)?;
-        let (mut wanted, mut found) = ([0; UNIT], [0; UNIT]);
-        let (wanted, found) = (&mut wanted[..len as usize], &mut found[..len as usize]);
-        source.data.copy_out(DeviceOffset(at), wanted);
-        source.data.health()?;
-        let mut differed = false;
-        for slot in states
-            .stored_to()
-            .filter(|&slot| slot != states.read_slot() && is_one(slot))
-        {
-            let Some(leg) = self.leg(slot) else {
-                continue;
-            };
-            leg.data.copy_out(DeviceOffset(at), found);
-            if wanted != found {
-                differed = true;
-                let mut stored = leg.data.write(DeviceOffset(at), wanted, StoreKind::Data);
-                stored.join(Unfenced::nothing());
-            }
+    ) -> Result<u64, MediaFailed> {
+        let read = states.read_slot();
+        let source = self.leg(read).ok_or(MediaFailed)?;
+        let others = || {
+            let slots = states.stored_to().filter(|&slot| slot != read);
+            slots
+                .filter(|&slot| is_one(slot))
+                .filter_map(|slot| self.leg(slot))
+        };
+        if others().next().is_none() {
+            return Ok(0);
+        }
+        let (mut at, end, mut wanted, mut differed) = (at, at + len, [0; UNIT], 0);
+        while at < end {
+            let wanted = &mut wanted[..in_unit(at, end)];
+            source.data.copy_out(DeviceOffset(at), wanted);
+            source.data.health()?;
+            let changed = others().filter(|leg| leg.make_equal(at, wanted)).count();
+            differed += u64::from(changed > 0);
+            at += wanted.len() as u64;
         }
         arch::order_stores();
         Ok(differed)
@@ -115,20 +116,35 @@ impl Mirror {
     /// As [`Mirror::level_some`], of whole regions, under the locks of their units.
     pub(super) fn level_some_locked(
         &self,
-        at: u64,
+        mut at: u64,
         end: u64,
         is_one: impl Fn(usize) -> bool,
     ) -> Result<(), MediaFailed> {
-        let mut at = at;
         while at < end {
-            let len = (UNIT_SIZE - at % UNIT_SIZE).min(end - at);
-            let _held = self.lock(at, len);
-            if self.level_some(at, len, self.states_now(), &is_one)? {
-                self.shared().count(Count::Repaired, 1);
-            }
-            at += len;
+            at += match whole_units(DeviceOffset(at), (end - at) as usize) as u64 {
+                0 => {
+                    let part = in_unit(at, end) as u64;
+                    let _held = self.lock(at, part);
+                    self.level_counted(at, part, &is_one)?
+                }
+                whole => {
+                    let _held = self.lock_run(at, whole);
+                    self.level_counted(at, whole, &is_one)?
+                }
+            };
         }
         Ok(())
+    }
+
+    fn level_counted(
+        &self,
+        at: u64,
+        len: u64,
+        is_one: impl Fn(usize) -> bool,
+    ) -> Result<u64, MediaFailed> {
+        let differed = self.level_some(at, len, self.states_now(), is_one)?;
+        self.shared().count(Count::Repaired, differed);
+        Ok(len)
     }
 
     /// Makes bits durable on all legs (M1), for stores or for mappings.
@@ -343,6 +359,11 @@ impl Mirror {
     }
 }
 
+/// Bytes of the unit of `at` that lie before `end`.
+fn in_unit(at: u64, end: u64) -> usize {
+    (UNIT_SIZE - at % UNIT_SIZE).min(end - at) as usize
+}
+
 /// Bytes of the whole units that follow in the run of `at`, at most `left`; 0 within a unit.
 fn whole_units(at: DeviceOffset, left: usize) -> usize {
     match at.get() % UNIT_SIZE {
@@ -352,6 +373,17 @@ fn whole_units(at: DeviceOffset, left: usize) -> usize {
 }
 
 impl Leg {
+    /// Stores bytes unless they are there already; answers whether it did.
+    fn make_equal(&self, at: u64, wanted: &[u8]) -> bool {
+        let at = DeviceOffset(at);
+        let differs = !self.data.has(at, wanted);
+        if differs {
+            let mut stored = self.data.write_fresh(at, wanted, StoreKind::Data);
+            stored.join(Unfenced::nothing());
+        }
+        differs
+    }
+
     fn word(&self, index: usize) -> DeviceOffset {
         DeviceOffset(BITMAP_AT + index as u64 * 8)
     }

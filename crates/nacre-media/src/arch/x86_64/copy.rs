@@ -14,12 +14,16 @@ use crate::error::CopyError;
 /// Both faults of a copy, as the routines return them.
 const USER_FAULT: u32 = 1;
 const MEDIA_FAULT: u32 = 2;
+/// What was compared differs.
+const DIFFERS: u32 = 3;
 
 /// From how many bytes on `rep movsb` beats vector loops where the processor has fast string
 /// copies.
 const STRING_COPY_MIN: usize = 16384;
 
 type Routine = unsafe extern "C" fn(to: *mut u8, from: *const u8, len: usize) -> u32;
+/// Of two ranges.
+type Compare = unsafe extern "C" fn(a: *const u8, b: *const u8, len: usize) -> u32;
 /// To `n` places, whose addresses are at `to`.
 type Spread = unsafe extern "C" fn(*const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
 
@@ -39,6 +43,8 @@ unsafe extern "C" {
     fn nacre_media_stream_sse2(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn nacre_media_stream_avx2(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn nacre_media_stream_avx512(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_compare_sse2(a: *const u8, b: *const u8, len: usize) -> u32;
+    fn nacre_media_compare_avx2(a: *const u8, b: *const u8, len: usize) -> u32;
     fn nacre_media_spread_sse2(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
     fn nacre_media_spread_avx2(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
     fn nacre_media_spread_avx512(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
@@ -118,7 +124,7 @@ global_asm!(
 
 // The loads and the stores of one line (64 bytes); four lines, from `at` on at both addresses: all
 // loads, then all stores, because a load that follows a store to an address that is equal in its
-// low 12 bits waits for it. Three macros per width.
+// low 12 bits waits for it. Three macros per width. Besides, whether two lines differ.
 global_asm!(
     ".macro NACRE_LOAD_SSE2",
     "movups xmm0, [rsi]",
@@ -165,6 +171,33 @@ global_asm!(
     "\\move [rdi + \\at + 208], xmm13",
     "\\move [rdi + \\at + 224], xmm14",
     "\\move [rdi + \\at + 240], xmm15",
+    ".endm",
+    ".macro NACRE_DIFFERS_SSE2",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    "movups xmm4, [rdi]",
+    "movups xmm5, [rdi + 16]",
+    "movups xmm6, [rdi + 32]",
+    "movups xmm7, [rdi + 48]",
+    "pcmpeqb xmm0, xmm4",
+    "pcmpeqb xmm1, xmm5",
+    "pcmpeqb xmm2, xmm6",
+    "pcmpeqb xmm3, xmm7",
+    "pand xmm0, xmm1",
+    "pand xmm2, xmm3",
+    "pand xmm0, xmm2",
+    "pmovmskb eax, xmm0",
+    "cmp eax, 0xffff",
+    ".endm",
+    ".macro NACRE_DIFFERS_AVX2",
+    "vmovdqu ymm0, [rsi]",
+    "vmovdqu ymm1, [rsi + 32]",
+    "vpxor ymm0, ymm0, [rdi]",
+    "vpxor ymm1, ymm1, [rdi + 32]",
+    "vpor ymm0, ymm0, ymm1",
+    "vptest ymm0, ymm0",
     ".endm",
     ".macro NACRE_LOAD_AVX2",
     "vmovdqu ymm0, [rsi]",
@@ -239,6 +272,25 @@ global_asm!(
     "jb 2b",
     "4:",
     ".endm",
+    // Line by line, up to the first that differs. In: rdi and rsi the ranges, rdx len. Out: eax.
+    ".macro NACRE_COMPARE width:req",
+    "test rdx, rdx",
+    "jz 3f",
+    ".p2align 4",
+    "2:",
+    "NACRE_DIFFERS_\\width",
+    "jne 4f",
+    "add rsi, 64",
+    "add rdi, 64",
+    "sub rdx, 64",
+    "jnz 2b",
+    "3:",
+    "xor eax, eax",
+    "jmp 5f",
+    "4:",
+    "mov eax, {differs}",
+    "5:",
+    ".endm",
     // Four lines at a time, then one, while there are whole lines: rdx counts down to the rest, rsi
     // and rdi advance.
     ".macro NACRE_STRIDE width:req, move:req",
@@ -297,6 +349,7 @@ global_asm!(
     ".hidden \\name",
     "\\name:",
     ".endm",
+    differs = const DIFFERS,
 );
 
 global_asm!(
@@ -331,6 +384,10 @@ global_asm!(
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_compare_sse2",
+    "NACRE_COMPARE SSE2",
+    "ret",
+    ".cfi_endproc",
     "NACRE_ROUTINE nacre_media_stream_avx512",
     "NACRE_STRIDE AVX512, vmovntdq",
     "xor eax, eax",
@@ -360,6 +417,11 @@ global_asm!(
     "NACRE_SPREAD AVX2, vmovntdq",
     "vzeroupper",
     "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_compare_avx2",
+    "NACRE_COMPARE AVX2",
+    "vzeroupper",
     "ret",
     ".cfi_endproc",
     "NACRE_LABEL nacre_media_copies_end",
@@ -458,9 +520,29 @@ pub(crate) struct Copier {
     pub plain: PlainCopy,
     stream: Routine,
     spread: Spread,
+    compare: Compare,
 }
 
 impl Copier {
+    /// Whether `len` bytes, a multiple of 64, are the same at both places.
+    ///
+    /// # Safety
+    /// Both ranges may be read: a fault gives an error, if a handler applies `fault::resolve`.
+    #[inline]
+    pub unsafe fn are_equal(
+        self,
+        a: *const u8,
+        b: *const u8,
+        len: usize,
+    ) -> Result<bool, CopyError> {
+        debug_assert!(len.is_multiple_of(64));
+        // SAFETY: the routine reads nothing but the two ranges, for which the caller vouches.
+        match unsafe { (self.compare)(a, b, len) } {
+            DIFFERS => Ok(false),
+            status => outcome(status).map(|()| true),
+        }
+    }
+
     /// Copies `len` bytes, a multiple of 64, with non-temporal stores.
     ///
     /// # Safety
@@ -535,13 +617,18 @@ fn choose() -> Copier {
         plain,
         stream,
         spread,
+        compare: match has(Feature::Avx2) {
+            true => nacre_media_compare_avx2,
+            false => nacre_media_compare_sse2,
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        Routine, Spread, copier, landings, nacre_media_copy_avx2, nacre_media_copy_avx512,
+        Compare, DIFFERS, Routine, Spread, copier, landings, nacre_media_compare_avx2,
+        nacre_media_compare_sse2, nacre_media_copy_avx2, nacre_media_copy_avx512,
         nacre_media_copy_sse2, nacre_media_copy_string, nacre_media_spread_avx2,
         nacre_media_spread_avx512, nacre_media_spread_sse2, nacre_media_stream_avx2,
         nacre_media_stream_avx512, nacre_media_stream_sse2,
@@ -635,6 +722,40 @@ mod tests {
                         .all(|&b| b == 0xee),
                     "{name} strays"
                 );
+            }
+        }
+    }
+
+    fn compares() -> Vec<(&'static str, Compare)> {
+        let mut routines: Vec<(&str, Compare)> = vec![("sse2", nacre_media_compare_sse2)];
+        if is_x86_feature_detected!("avx2") {
+            routines.push(("avx2", nacre_media_compare_avx2));
+        }
+        routines
+    }
+
+    #[test]
+    fn each_byte_that_differs_is_seen_and_none_outside() {
+        for (name, routine) in compares() {
+            // SAFETY: both slices have so many bytes.
+            let differ = |a: &[u8], b: &[u8]| unsafe {
+                routine(a.as_ptr(), b.as_ptr(), a.len().min(b.len()))
+            };
+            for len in (0..6).map(|lines| lines * 64) {
+                let (a, mut b) = (pattern(len + 5), pattern(len + 7));
+                b.rotate_right(2);
+                let a = &a[..len];
+                assert_eq!(differ(a, &b[2..len + 2]), 0, "{name}: {len} bytes");
+                for at in 0..len + 4 {
+                    b[at] ^= 0x10;
+                    let expected = if (2..len + 2).contains(&at) {
+                        DIFFERS
+                    } else {
+                        0
+                    };
+                    assert_eq!(differ(a, &b[2..len + 2]), expected, "{name}: byte {at}");
+                    b[at] ^= 0x10;
+                }
             }
         }
     }

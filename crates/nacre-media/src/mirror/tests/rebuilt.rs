@@ -128,3 +128,16 @@ fn what_is_stored_meanwhile_is_no_damage() {
     assert!(rig.bytes("a") == rig.bytes("c"));
     assert!(scrub(&rig).found.is_empty());
 }
+
+#[test]
+fn one_that_is_truncated_while_it_is_rebuilt_does_not_become_current() {
+    let rig = sealed_of(&["a", "b"]);
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    let slot = rig.mirror().add(&device, [9; 16], true).unwrap().unwrap();
+    rig.truncate("c");
+    let told = |_| ControlFlow::Continue(());
+    let done = rig.mirror().rebuild(slot, 2, &mut Vec::new(), told);
+    assert_ne!(done, Ok(true));
+    assert_ne!(rig.states()[slot], LegState::Current);
+    assert_eq!(rig.states()[..2], [LegState::Current; 2]);
+}

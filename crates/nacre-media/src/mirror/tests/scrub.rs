@@ -109,6 +109,23 @@ fn canary_a_scrub_that_does_not_compare_is_noticed() {
 }
 
 #[test]
+fn a_leg_that_is_truncated_is_left_by_who_compares() {
+    for name in ["a", "b"] {
+        let rig = sealed();
+        let before = rig.bytes("a");
+        rig.truncate(name);
+        assert_eq!(scrub(&rig).found, [], "{name}");
+        let (lost, other) = match name {
+            "a" => (0, "b"),
+            _ => (1, "a"),
+        };
+        assert_eq!(rig.states()[lost], LegState::Failed, "{name}");
+        assert_eq!(rig.states()[1 - lost], LegState::Current, "{name}");
+        assert!(rig.bytes(other) == before, "{name}");
+    }
+}
+
+#[test]
 fn both_legs_damaged_in_one_span_are_put_together() {
     let rig = sealed();
     let before = rig.bytes("a");
