@@ -77,7 +77,9 @@ whole=$(sum_of_image image)
 
 say "osd.1 loses its pool; Ceph fills a new one"
 end_osd 1 TERM
-ceph_run nacre check osd-1/pool
+# It left the pool, so nothing is to be recovered.
+ceph_run nacre check osd-1/pool | tee "$WORK/check"
+grep -q ' of metadata: clean$' "$WORK/check" || die "the OSD did not leave its pool"
 ceph_run env LD_PRELOAD="$PLUGIN" ceph-objectstore-tool --data-path osd-1 --op list >"$WORK/list" \
     2>"$WORK/tool.log" || { cat "$WORK/tool.log"; die "ceph-objectstore-tool failed"; }
 echo "ceph-objectstore-tool lists $(grep -c rbd_data "$WORK/list") pieces of images"

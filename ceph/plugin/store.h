@@ -98,6 +98,9 @@ public:
     int mkfs() override;
     int mount() override;
     int umount() override;
+    // Asked by an OSD that stops. `false` would let it end as if it were killed; so it leaves the
+    // pool, and the next start need not find out what a crash left.
+    bool has_null_manager() const override { return true; }
     int fsck(bool deep) override;
     int mkjournal() override { return 0; }
     bool needs_journal() override { return false; }

@@ -210,7 +210,7 @@ pub(crate) fn scrub(files: &Files, by: usize) -> Result<(), String> {
         .open(files.pool.file("shared"))
         .map_err(text)?;
     volume.make_shared(shared.into()).map_err(text)?;
-    volume.recover_copies();
+    volume.recover_copies(&mut |_, _| None);
     for span in volume.spans() {
         let mut rules = ScrubRules {
             judge: &mut |_, _| None,

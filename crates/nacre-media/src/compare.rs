@@ -114,7 +114,8 @@ impl Copies {
         &bytes[skip..skip + UNIT]
     }
 
-    fn of_unit(&self, at: u64) -> Vec<&[u8]> {
+    /// What each copy has of a unit.
+    pub fn of_unit(&self, at: u64) -> Vec<&[u8]> {
         let units = self.all.iter().map(|copy| self.unit_of(&copy.bytes, at));
         units.collect()
     }

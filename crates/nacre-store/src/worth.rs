@@ -1,15 +1,28 @@
 //! How much copies of a unit tell for themselves, by the checksums in them; and the pool's header,
 //! which must be right on all copies before anybody reads it.
 
-use nacre_types::{CheckedWord, UNIT_SIZE, VolumeOffset, crc32c, site};
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use nacre_types::{
+    CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, crc32c, site,
+};
 use nacre_volume::{Access, Volume};
+use zerocopy::FromBytes;
 
 use crate::block_map::layout::WORD_SIZE;
 use crate::error::Result;
 use crate::layout::{
-    BLOCK_LIST_AT, HEADER_UNITS, LANE_LIST_AT, RawState, STATE_AT, STATE_MAGIC, SUPERBLOCK_AT,
-    SUPERBLOCK_MAGIC, word_salt,
+    BLOCK_LIST_AT, HEADER_UNITS, LANE_LIST_AT, ListedBlock, MAX_BLOCKS, ONODE_SIZE,
+    ONODES_PER_BLOCK, RawNode, RawOnode, RawState, STATE_AT, STATE_MAGIC, SUPERBLOCK_AT,
+    SUPERBLOCK_MAGIC, Tree, parts_id, root_salt, size_salt, tree_salt, word_salt,
 };
+use crate::node::{NodeBytes, verify};
+use crate::object::blocks::block_list_at;
+use crate::object::onode::onode_crc;
+
+/// Onodes in a unit of a metadata block.
+pub(crate) const ONODES_PER_UNIT: u64 = UNIT_SIZE / ONODE_SIZE as u64;
 
 /// Makes the header agree on all copies of a pool wherever its checksums tell which one is right.
 /// Else damage of the copy that is read would keep everybody out, a scrub too. Of disks nobody may
@@ -24,21 +37,65 @@ pub(crate) fn repair_header(volume: &Volume) -> Result<()> {
 /// The best copy of a unit of the header; none of others, as nothing of the pool is known yet.
 fn best_header(at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
     let is_header = at.0 < HEADER_UNITS * UNIT_SIZE;
-    best_of(copies, |copy| is_header.then(|| header(at, copy))?)
+    best_of(copies, is_better, |copy| {
+        is_header.then(|| header(at, copy))?
+    })
 }
 
-/// The copy that is better than each other one wherever they differ.
+/// Makes copies agree after a crash. Where one is wrong by its own checksums, and another one is
+/// not, it is not what the others get, though it may be the one that is read.
+pub(crate) fn recover_copies(volume: &Volume) {
+    let blocks = OnceCell::new();
+    volume.recover_copies(&mut |at, copies| {
+        let blocks = blocks.get_or_init(|| metadata_blocks(volume));
+        best_of(copies, is_no_worse, |copy| parts_of(blocks, at, copy))
+    });
+}
+
+/// Where metadata blocks lie, by a header that is right: the first unit of each, and its number.
+fn metadata_blocks(volume: &Volume) -> HashMap<UnitNo, u64> {
+    let words = (0..MAX_BLOCKS).map(|index| (index, volume.load_u64(block_list_at(index))));
+    let listed = words.take_while(|(_, word)| *word != 0);
+    let places = listed.filter_map(|(index, word)| {
+        let payload = CheckedWord(word).open(word_salt(block_list_at(index)))?;
+        match ListedBlock::from_payload(payload) {
+            ListedBlock::At(block) => Some((block, index)),
+            ListedBlock::GivenBack { .. } => None,
+        }
+    });
+    places.collect()
+}
+
+/// The parts that have a checksum of a unit whose users nobody knows.
+fn parts_of<'c>(
+    blocks: &HashMap<UnitNo, u64>,
+    at: VolumeOffset,
+    copy: &'c [u8],
+) -> Option<Vec<Part<'c>>> {
+    let unit = UnitNo(at.0 / UNIT_SIZE);
+    let skip = unit.0 % UNITS_PER_BLOCK;
+    match blocks.get(&UnitNo(unit.0 - skip)) {
+        _ if unit.0 < HEADER_UNITS => header(at, copy),
+        Some(block) => Some(onodes(
+            block * ONODES_PER_BLOCK + skip * ONODES_PER_UNIT,
+            copy,
+        )),
+        None => Some(vec![node(unit, copy)?]),
+    }
+}
+
+/// The copy that wins over each other one that differs.
 pub(crate) fn best_of<'c>(
     copies: &[&'c [u8]],
+    wins: impl Fn(&[Part<'_>], &[Part<'_>]) -> bool,
     parts: impl Fn(&'c [u8]) -> Option<Vec<Part<'c>>>,
 ) -> Option<usize> {
     let ranks: Vec<Vec<Part>> = copies
         .iter()
         .map(|copy| parts(copy))
         .collect::<Option<_>>()?;
-    let beats = |one: usize, other: usize| {
-        copies[one] == copies[other] || is_better(&ranks[one], &ranks[other])
-    };
+    let beats =
+        |one: usize, other: usize| copies[one] == copies[other] || wins(&ranks[one], &ranks[other]);
     (0..copies.len()).find(|&one| (0..copies.len()).all(|other| beats(one, other)))
 }
 
@@ -71,12 +128,27 @@ impl<'c> Part<'c> {
 }
 
 /// Whether each part in which two copies of a unit differ is better in the first, and there is one.
-fn is_better(one: &[Part<'_>], other: &[Part<'_>]) -> bool {
+pub(crate) fn is_better(one: &[Part<'_>], other: &[Part<'_>]) -> bool {
+    let mut differing = differing(one, other).peekable();
+    differing.peek().is_some() && differing.all(|(one, other)| one > other)
+}
+
+/// Whether some part in which two copies of a unit differ is better in the first, and none worse.
+fn is_no_worse(one: &[Part<'_>], other: &[Part<'_>]) -> bool {
+    let mut is_better = false;
+    differing(one, other).all(|(one, other)| {
+        is_better |= one > other;
+        one >= other
+    }) && is_better
+}
+
+fn differing<'p>(
+    one: &'p [Part<'_>],
+    other: &'p [Part<'_>],
+) -> impl Iterator<Item = (Worth, Worth)> + 'p {
     let pairs = one.iter().zip(other);
-    let mut differing = pairs
-        .filter(|(one, other)| one.bytes != other.bytes)
-        .peekable();
-    differing.peek().is_some() && differing.all(|(one, other)| one.worth > other.worth)
+    let differing = pairs.filter(|(one, other)| one.bytes != other.bytes);
+    differing.map(|(one, other)| (one.worth, other.worth))
 }
 
 /// The parts of a unit of the pool's header; `None` if it holds nothing.
@@ -118,6 +190,38 @@ pub(crate) fn words(copy: &[u8], opens: impl Fn(u64, u64) -> bool) -> Vec<Part<'
         Part::of(bytes, word == 0, opens(index, word))
     })
     .collect()
+}
+
+/// A node names the unit that it lies in, and has a checksum: what looks like one here is one.
+pub(crate) fn node(unit: UnitNo, copy: &[u8]) -> Option<Part<'_>> {
+    let bytes: &NodeBytes = copy.try_into().ok()?;
+    let owner = ObjectId(RawNode::read_from_prefix(copy).ok()?.0.owner.get());
+    let mut trees = [Tree::Entries, Tree::Xattrs].into_iter();
+    let is_sound = trees.any(|tree| verify(bytes, unit, owner, tree).is_ok());
+    Some(Part::of(copy, false, is_sound))
+}
+
+/// A unit of onodes, of which the first has the number `first`.
+pub(crate) fn onodes(first: u64, copy: &[u8]) -> Vec<Part<'_>> {
+    let onodes = (first..).zip(copy.as_chunks::<ONODE_SIZE>().0);
+    onodes
+        .map(|(id, bytes)| {
+            let raw: RawOnode = zerocopy::transmute!(*bytes);
+            Part::of(bytes, raw.mode.get() == 0, is_sound(ObjectId(id), &raw))
+        })
+        .collect()
+}
+
+fn is_sound(id: ObjectId, raw: &RawOnode) -> bool {
+    let words = [
+        (raw.size.get(), size_salt(id)),
+        (raw.root.get(), root_salt(id)),
+        (raw.parts_root.get(), root_salt(parts_id(id))),
+        (raw.entries_root.get(), tree_salt(id)),
+        (raw.xattrs_root.get(), tree_salt(id)),
+    ];
+    let opens = |(word, salt): &(u64, u64)| CheckedWord(*word).open(*salt).is_some();
+    words.iter().all(opens) && raw.crc.get() == onode_crc(raw)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::labels::{Labels, find_copy, newest_of, write_as, write_to_legs};
 use crate::layout::DATA_START;
 use crate::member::{Member, Members, trust_of};
 use crate::presence::{Presence, enter, is_held};
-use crate::scrub::{Difference, Usage};
+use crate::scrub::{Difference, Judge, Usage, in_volume};
 use crate::seats::Comes;
 use crate::volume::{Part, Segment, Volume};
 
@@ -215,11 +215,12 @@ impl Volume {
     }
 
     /// Makes copies agree again after a crash: where they may differ, all get what the one holds
-    /// that is read. Copies go that could not while others used the pool.
-    pub fn recover_copies(&self) {
+    /// that `judge` says is right, or else the one that is read. Copies go that could not while
+    /// others used the pool.
+    pub fn recover_copies(&self, judge: &mut Judge<'_>) {
         let mirror = self.mirror();
         if let Some(mirror) = mirror.filter(|_| self.access() == Access::ReadWrite) {
-            mirror.recover();
+            mirror.recover(&mut |at, copies| judge(in_volume(at), copies));
             // One that stays is a copy as before.
             let _gone = self.let_all_go(true);
         }

@@ -249,7 +249,7 @@ impl Volume {
     }
 }
 
-fn in_volume(at: u64) -> VolumeOffset {
+pub(crate) fn in_volume(at: u64) -> VolumeOffset {
     VolumeOffset(at.saturating_sub(DATA_START))
 }
 

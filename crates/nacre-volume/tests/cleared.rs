@@ -52,7 +52,7 @@ impl Pool {
         }
         let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
         volume.make_shared(memory_file()).unwrap();
-        volume.recover_copies();
+        volume.recover_copies(&mut |_, _| None);
         volume
     }
 

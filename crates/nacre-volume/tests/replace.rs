@@ -54,7 +54,7 @@ impl Pool {
             Kind::Memory => {
                 let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
                 volume.make_shared(memory_file()).unwrap();
-                volume.recover_copies();
+                volume.recover_copies(&mut |_, _| None);
                 volume
             }
         }

@@ -32,6 +32,9 @@
 //!   So what is not as it was sealed is known on that leg, too, whatever becomes of the others.
 //! - **M11 What was written over says nothing.** A leg that does not begin with a label may have
 //!   lost its bitmap, too. Before it gets a label again it has the bits of all regions and no seal.
+//! - **M12 A crash spreads no damage that tells itself.** Where legs differ after it, any of them
+//!   is a state that the crash may leave: what was fenced is on all. So one that is right by its
+//!   own checksums goes before the one that is read, if that is wrong by them.
 
 mod layout;
 mod legs;

@@ -11,7 +11,7 @@ use super::layout::REGION;
 use super::shared::{Count, regions};
 use super::states::{LegState, States};
 use super::{Leg, Mirror, Spans};
-use crate::compare::Finding;
+use crate::compare::{Finding, Judge};
 use crate::device::Device;
 use crate::each::each;
 use crate::error::{MediaError, MediaFailed};
@@ -58,13 +58,14 @@ impl Mirror {
         bits.filter(|&region| region < most).collect()
     }
 
-    /// What a crash left: regions in which legs that are current may differ. Nobody else is there.
-    pub fn recover(&self) {
+    /// What a crash left: regions in which legs that are current may differ. All get what the one
+    /// holds that is read, or the one that `judge` says is right. Nobody else is there. (M12)
+    pub fn recover(&self, judge: &mut Judge<'_>) {
         self.check_labels();
         let states = self.states();
         let noted = self.noted(states, |state| state == LegState::Current);
         for &region in &noted {
-            if site::step() && self.level_alone(self.bytes_of(region)).is_err() {
+            if site::step() && self.level_judged(self.bytes_of(region), judge).is_err() {
                 // The next fence tells; the bits stay.
                 return;
             }
@@ -78,6 +79,39 @@ impl Mirror {
             }
         }
         self.forget(states, &noted);
+    }
+
+    fn level_judged(&self, range: Range<u64>, judge: &mut Judge<'_>) -> Result<(), MediaFailed> {
+        for at in range.step_by(UNIT_SIZE as usize) {
+            if self.differ_in(at) {
+                self.make_judged(at, judge);
+            }
+            self.level_alone(at..at + UNIT_SIZE)?;
+        }
+        Ok(())
+    }
+
+    fn make_judged(&self, at: u64, judge: &mut Judge<'_>) {
+        let copies = self.held(at..at + UNIT_SIZE);
+        let right = judge(at, &copies.of_unit(at));
+        if let Some(right) = right.filter(|&right| right > 0 && site::step()) {
+            self.make(at, &copies.all[right].bytes);
+            self.shared().count(Count::Repaired, 1);
+        }
+        self.spare.put_all(copies);
+    }
+
+    /// Whether legs that are current hold different bytes of a unit.
+    fn differ_in(&self, at: u64) -> bool {
+        let mut legs = self.current_legs();
+        let first = legs.next();
+        let mut others = legs.peekable();
+        let Some(first) = first.filter(|_| others.peek().is_some()) else {
+            return false;
+        };
+        let mut bytes = [0; UNIT_SIZE as usize];
+        first.data.copy_out(DeviceOffset(at), &mut bytes);
+        !others.all(|leg| leg.data.has(DeviceOffset(at), &bytes))
     }
 
     fn level_alone(&self, range: Range<u64>) -> Result<(), MediaFailed> {

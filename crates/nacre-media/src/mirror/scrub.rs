@@ -157,7 +157,7 @@ impl Mirror {
     }
 
     /// What the legs that are current hold. One that fails meanwhile is left out, and dropped.
-    fn held(&self, range: Range<u64>) -> Copies {
+    pub(super) fn held(&self, range: Range<u64>) -> Copies {
         let states = self.states_now();
         let mut current: Vec<(usize, &Leg)> = self.current(states).collect();
         current.sort_by_key(|(slot, _)| *slot != states.read_slot());
@@ -231,7 +231,7 @@ impl Mirror {
         sum
     }
 
-    fn current_legs(&self) -> impl Iterator<Item = &Leg> {
+    pub(super) fn current_legs(&self) -> impl Iterator<Item = &Leg> {
         self.current(self.states_now()).map(|(_, leg)| leg)
     }
 
@@ -277,7 +277,7 @@ impl Mirror {
     }
 
     /// Gives a unit the right contents on all legs.
-    fn make(&self, at: u64, right: &[u8]) {
+    pub(super) fn make(&self, at: u64, right: &[u8]) {
         // Those that are being rebuilt get it, too: they may have got what was wrong.
         for leg in self.states().stored_to().filter_map(|slot| self.leg(slot)) {
             let mut stored = leg.data.write(DeviceOffset(at), right, StoreKind::Data);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 
-use nacre_types::{DeviceOffset, StoreKind};
+use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tempfile::TempDir;
 
@@ -19,6 +19,7 @@ mod scrub;
 
 use super::{LegFacts, LegRegistry, LegState, Mirror, NewLeg};
 use crate::address_range::AddressRange;
+use crate::compare::Judge;
 use crate::device::Device;
 use crate::error::{CopyError, MediaFailed};
 use crate::fault::install_handler;
@@ -103,6 +104,10 @@ impl Rig {
     }
 
     fn open(folder: TempDir, names: &'static [&'static str]) -> Self {
+        Self::judged(folder, names, &mut |_, _| None)
+    }
+
+    fn judged(folder: TempDir, names: &'static [&'static str], judge: &mut Judge<'_>) -> Self {
         let path = |name: &&str| folder.path().join(name);
         let device = |name| Device::open(&path(name), Access::ReadWrite).ok();
         let devices: Vec<_> = names
@@ -125,7 +130,7 @@ impl Rig {
         let records = Arc::new(Records::default());
         mirror.set_registry(Arc::clone(&records) as _);
         mirror.create_shared(file()).unwrap();
-        mirror.recover();
+        mirror.recover(judge);
         let media = Media::mirrored(mirror, AddressRange::reserve(LEN).unwrap()).unwrap();
         Self {
             folder,
@@ -512,4 +517,24 @@ fn who_dies_in_the_middle_of_a_store_leaves_the_legs_equal() {
     // The next one who stores there finishes what was begun.
     rig.write(AT.add(4000), b"x");
     assert!(rig.bytes("a") == rig.bytes("b"));
+}
+
+#[test]
+fn behind_a_crash_legs_get_what_is_judged_to_be_right() {
+    for (right, expected) in [(None, *b"xoth"), (Some(0), *b"xoth"), (Some(1), *b"both")] {
+        let rig = Rig::new();
+        rig.write(AT, b"both");
+        rig.damage("a", AT.get(), b'x');
+        let Rig { folder, names, .. } = rig;
+        let mut asked = Vec::new();
+        let rig = Rig::judged(folder, names, &mut |at, copies| {
+            let differing = (AT.get() - at) as usize;
+            asked.push((at, copies[0][differing], copies[1][differing]));
+            right
+        });
+        assert_eq!(asked, [(AT.get() / UNIT_SIZE * UNIT_SIZE, b'x', b'b')]);
+        let at = (AT.get() - START) as usize;
+        assert_eq!(rig.bytes("a")[at..at + 4], expected);
+        assert_eq!(rig.bytes("b")[at..at + 4], expected);
+    }
 }

@@ -4,22 +4,14 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
+use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
 use nacre_volume::{ScrubRules, ScrubbedSpan, Usage, VolumeError};
-use zerocopy::FromBytes;
 
 use super::owners::{Owner, Owners};
 use crate::block_map::layout::{MapWord, entry_salt};
-use crate::layout::{
-    HEADER_UNITS, ListedBlock, ONODE_SIZE, ONODES_PER_BLOCK, RawNode, RawOnode, Tree, parts_id,
-    root_salt, size_salt, tree_salt,
-};
-use crate::node::{NodeBytes, verify};
-use crate::object::onode::onode_crc;
+use crate::layout::{HEADER_UNITS, ListedBlock, ONODES_PER_BLOCK, parts_id};
 use crate::store::Store;
-use crate::worth::{Part, best_of, header, words};
-
-const ONODES_PER_UNIT: u64 = UNIT_SIZE / ONODE_SIZE as u64;
+use crate::worth::{ONODES_PER_UNIT, Part, best_of, header, is_better, node, onodes, words};
 
 /// Knows what lies where.
 pub(super) struct Judge<'s> {
@@ -79,7 +71,7 @@ impl<'s> Judge<'s> {
 
     /// The copy that is better than each other one wherever they differ.
     fn best(&self, at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
-        best_of(copies, |copy| self.parts(at, copy))
+        best_of(copies, is_better, |copy| self.parts(at, copy))
     }
 
     /// The parts of a unit that have a checksum. `None`: there are none.
@@ -111,36 +103,4 @@ impl<'s> Judge<'s> {
             MapWord::decode_in(id, word, salt, self.store.units).is_some()
         })
     }
-}
-
-/// A node names the unit that it lies in, and has a checksum: what looks like one here is one.
-fn node(unit: UnitNo, copy: &[u8]) -> Option<Part<'_>> {
-    let bytes: &NodeBytes = copy.try_into().ok()?;
-    let owner = ObjectId(RawNode::read_from_prefix(copy).ok()?.0.owner.get());
-    let mut trees = [Tree::Entries, Tree::Xattrs].into_iter();
-    let is_sound = trees.any(|tree| verify(bytes, unit, owner, tree).is_ok());
-    Some(Part::of(copy, false, is_sound))
-}
-
-/// A unit of onodes, of which the first has the number `first`.
-fn onodes(first: u64, copy: &[u8]) -> Vec<Part<'_>> {
-    let onodes = (first..).zip(copy.as_chunks::<ONODE_SIZE>().0);
-    onodes
-        .map(|(id, bytes)| {
-            let raw: RawOnode = zerocopy::transmute!(*bytes);
-            Part::of(bytes, raw.mode.get() == 0, is_sound(ObjectId(id), &raw))
-        })
-        .collect()
-}
-
-fn is_sound(id: ObjectId, raw: &RawOnode) -> bool {
-    let words = [
-        (raw.size.get(), size_salt(id)),
-        (raw.root.get(), root_salt(id)),
-        (raw.parts_root.get(), root_salt(parts_id(id))),
-        (raw.entries_root.get(), tree_salt(id)),
-        (raw.xattrs_root.get(), tree_salt(id)),
-    ];
-    let opens = |(word, salt): &(u64, u64)| CheckedWord(*word).open(*salt).is_some();
-    words.iter().all(opens) && raw.crc.get() == onode_crc(raw)
 }
