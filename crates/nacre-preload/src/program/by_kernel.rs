@@ -9,7 +9,8 @@ use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{Answer, HandedOn, KernelError, Reply, Vfs};
-use rustix::fs::{PROC_SUPER_MAGIC, fstat, stat, statfs};
+use rustix::fs::{PROC_SUPER_MAGIC, fstat, lstat, stat, statfs};
+use rustix::io::Errno;
 
 use crate::entry::call::{Call, terminated};
 use crate::entry::errno::Stop;
@@ -51,11 +52,24 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
 }
 
 /// Whether a program that cannot attach its pools (in a sandbox) does as well without: it finds
-/// them by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing
-/// open.
+/// them by the kernel, or nothing in their place. It is in no folder of theirs but one that the
+/// kernel shows, and has nothing open.
 pub fn suffices() -> bool {
     let is_ours = |fd: &i32| host::may_be_placeholder(*fd) && !descriptors::is_internal(*fd);
-    !descriptors::open().iter().any(is_ours) && !is_nowhere() && hidden(None).is_empty()
+    !descriptors::open().iter().any(is_ours) && !is_nowhere() && nothing_is_hidden()
+}
+
+fn nothing_is_hidden() -> bool {
+    let hidden = hidden(None);
+    let is_hidden = |mount: &Mount| hidden.contains(&mount.prefix);
+    mounts().filter(is_hidden).all(|mount| is_left_out(&mount))
+}
+
+/// Whether the root that this process sees (a sandbox's) has neither the pool nor a name where the
+/// pool would be: the kernel says of its files what is so there, that they do not exist.
+fn is_left_out(mount: &Mount) -> bool {
+    let found = [lstat(&mount.pool), lstat(&mount.prefix)];
+    found.iter().all(|found| matches!(found, Err(Errno::NOENT)))
 }
 
 /// As [`suffices`], of a child that was in this folder of a pool when it was forked. The kernel is

@@ -281,7 +281,9 @@ fn untorn_reads(holds: impl Fn(&Mirror, &Choice<'_>) -> bool + Sync, rounds: u64
             choice.leg.read_user(place, to).unwrap();
             if holds(mirror, &choice) {
                 let first = bytes[0];
-                let is_known = [before, before + 1].iter().any(|&round| round as u8 == first);
+                let is_known = [before, before + 1]
+                    .iter()
+                    .any(|&round| round as u8 == first);
                 let is_one = is_known && bytes.iter().all(|&byte| byte == first);
                 torn.fetch_add(u64::from(!is_one), SeqCst);
             }
