@@ -52,29 +52,30 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
 }
 
 /// Whether a program that cannot attach its pools (in a sandbox) does as well without: it finds
-/// them by the kernel, or nothing in their place. It is in no folder of theirs but one that the
-/// kernel shows, and has nothing open.
+/// them by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing
+/// open.
 pub fn suffices() -> bool {
-    let is_ours = |fd: &i32| host::may_be_placeholder(*fd) && !descriptors::is_internal(*fd);
-    !descriptors::open().iter().any(is_ours) && !is_nowhere() && nothing_is_hidden()
+    has_nothing_open() && !is_nowhere() && hidden(None).is_empty()
 }
 
-fn nothing_is_hidden() -> bool {
-    let hidden = hidden(None);
-    let is_hidden = |mount: &Mount| hidden.contains(&mount.prefix);
-    mounts().filter(is_hidden).all(|mount| is_left_out(&mount))
+fn has_nothing_open() -> bool {
+    let is_ours = |fd: &i32| host::may_be_placeholder(*fd) && !descriptors::is_internal(*fd);
+    !descriptors::open().iter().any(is_ours)
 }
 
 /// Whether the root that this process sees (a sandbox's) has neither the pool nor a name where the
-/// pool would be: the kernel says of its files what is so there, that they do not exist.
+/// pool would be: the kernel says what is so there, that its files do not exist.
 fn is_left_out(mount: &Mount) -> bool {
     let found = [lstat(&mount.pool), lstat(&mount.prefix)];
     found.iter().all(|found| matches!(found, Err(Errno::NOENT)))
 }
 
 /// As [`suffices`], of a child that was in this folder of a pool when it was forked. The kernel is
-/// there from then on.
+/// there from then on. Where no pool is to be seen the folder is as one that was removed.
 pub fn suffices_in(folder: Option<&[u8]>) -> bool {
+    if mounts().all(|mount| is_left_out(&mount)) {
+        return has_nothing_open();
+    }
     if let Some(folder) = folder.filter(|folder| is_shown(folder)) {
         let path = terminated(folder.to_vec());
         call(libc::SYS_chdir, &[path.as_ptr() as usize]);
