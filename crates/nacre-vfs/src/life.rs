@@ -69,9 +69,7 @@ impl Vfs {
         self.unpark_inherited();
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
-        for (mount, slot) in self.with_their(&ticket.slots) {
-            mount.fs.adopt_slot(slot)?;
-        }
+        self.adopt_slots(&ticket.slots)?;
         self.uses.clear();
         for (fd, id) in self.table.files() {
             self.inherit(fd, id);
@@ -81,6 +79,18 @@ impl Vfs {
         }
         self.remember_cwd();
         Ok(())
+    }
+
+    /// All of them, or none that is not a child's of its own by then.
+    fn adopt_slots(&self, slots: &[Option<SlotRef>]) -> Result<(), VfsError> {
+        let adopt = |(mount, slot): (&Mount, SlotRef)| mount.fs.adopt_slot(slot);
+        let adopted = self.with_their(slots).try_for_each(adopt);
+        if adopted.is_err() {
+            for (mount, slot) in self.with_their(slots) {
+                mount.fs.renounce_slot(slot);
+            }
+        }
+        Ok(adopted?)
     }
 
     /// Counts an inherited fd, unless its description was being opened or closed by another thread

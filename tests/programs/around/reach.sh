@@ -160,6 +160,8 @@ part_sandbox() {
     cd s
     echo inside >a/there
     cp "$(command -v busybox)" root/bin
+    mkdir root/proc
+    cp -r root "$SCRATCH"
     export MNT=$SCRATCH/mnt
     gives "a folder mounted elsewhere" inside \
         unshare -m sh -c 'mount --bind a "$MNT" && cat "$MNT/there"'
@@ -181,6 +183,14 @@ part_sandbox() {
     gives "bwrap with processes of its own" "$AT/s inside" \
         bwrap --dev-bind / / --unshare-pid --proc /proc sh -c 'echo $(pwd) $(cat a/there)'
     gives "a root in the pool" "in it" env -u OLDPWD bwrap --bind root / /bin/busybox echo "in it"
+    # It may only use what the sandbox shows: its children cannot tell who uses the pool.
+    gives "a root in the pool, with processes of its own" "in it" env -u OLDPWD \
+        bwrap --unshare-pid --bind root / --proc /proc /bin/busybox sh -c 'echo "in it" >/new; cat /new'
+    gives "what was written there" "in it" cat root/new
+    gives "a root without the pool" "in it" env -u OLDPWD \
+        bwrap --unshare-pid --ro-bind "$SCRATCH/root" / --proc /proc /bin/busybox echo "in it"
+    refuses "a folder that is not there" "can't create" env -u OLDPWD \
+        bwrap --unshare-pid --bind root / --proc /proc /bin/busybox sh -c 'echo lost >beside'
     refuses "who cannot attach it with a file open" "mounted read-only" bwrap --ro-bind / / cat <a/there
 }
 

@@ -30,6 +30,11 @@ impl Fs {
         Ok(())
     }
 
+    /// In a child that cannot take over what was reserved for it.
+    pub fn renounce_slot(&self, slot: SlotRef) {
+        self.store.session().renounce_slot(slot);
+    }
+
     /// On the state of a child that ran in this process's memory: it is gone.
     pub fn child_is_gone(&self) {
         self.store.child_is_gone();

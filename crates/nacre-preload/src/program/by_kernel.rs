@@ -9,7 +9,8 @@ use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{Answer, HandedOn, KernelError, Reply, Vfs};
-use rustix::fs::{PROC_SUPER_MAGIC, fstat, stat, statfs};
+use rustix::fs::{PROC_SUPER_MAGIC, fstat, lstat, stat, statfs};
+use rustix::io::Errno;
 
 use crate::entry::call::{Call, terminated};
 use crate::entry::errno::Stop;
@@ -54,13 +55,27 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
 /// them by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing
 /// open.
 pub fn suffices() -> bool {
+    has_nothing_open() && !is_nowhere() && hidden(None).is_empty()
+}
+
+fn has_nothing_open() -> bool {
     let is_ours = |fd: &i32| host::may_be_placeholder(*fd) && !descriptors::is_internal(*fd);
-    !descriptors::open().iter().any(is_ours) && !is_nowhere() && hidden(None).is_empty()
+    !descriptors::open().iter().any(is_ours)
+}
+
+/// Whether the root that this process sees (a sandbox's) has neither the pool nor a name where the
+/// pool would be: the kernel says what is so there, that its files do not exist.
+fn is_left_out(mount: &Mount) -> bool {
+    let found = [lstat(&mount.pool), lstat(&mount.prefix)];
+    found.iter().all(|found| matches!(found, Err(Errno::NOENT)))
 }
 
 /// As [`suffices`], of a child that was in this folder of a pool when it was forked. The kernel is
-/// there from then on.
+/// there from then on. Where no pool is to be seen the folder is as one that was removed.
 pub fn suffices_in(folder: Option<&[u8]>) -> bool {
+    if mounts().all(|mount| is_left_out(&mount)) {
+        return has_nothing_open();
+    }
     if let Some(folder) = folder.filter(|folder| is_shown(folder)) {
         let path = terminated(folder.to_vec());
         call(libc::SYS_chdir, &[path.as_ptr() as usize]);

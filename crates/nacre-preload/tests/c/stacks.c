@@ -136,8 +136,25 @@ static void on_small_alternate_stacks(void) {
     CHECK(!sigaltstack(&none, 0));
 }
 
+/* What comes into mappings when it is touched needs room for a frame of a signal, no more. */
+static void touch(void) {
+    enum { LEN = 4 << 20, STEP = 68 << 10 };
+    char name[32];
+    sprintf(name, "mapped-%lx", (long)pthread_self());
+    int fd = open(name, O_CREAT | O_RDWR, 0600);
+    CHECK(fd >= 0 && !ftruncate(fd, LEN) && pwrite(fd, "nacre", 5, LEN / 2) == 5);
+    for (int flags = MAP_SHARED; flags <= MAP_PRIVATE; flags++) {
+        char *bytes = mmap(0, LEN, PROT_READ | PROT_WRITE, flags, fd, 0);
+        CHECK(bytes != MAP_FAILED);
+        for (int at = 0; at < LEN; at += STEP) bytes[at] = 1;
+        CHECK(!memcmp(bytes + LEN / 2, "nacre", 5) && !munmap(bytes, LEN));
+    }
+    CHECK(!unlink(name) && !close(fd));
+}
+
 static void *thread(void *unused) {
     calls();
+    touch();
     return 0;
 }
 

@@ -8,6 +8,7 @@
 //! other.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::thread::sched_yield;
 
@@ -25,11 +26,12 @@ const CLAIMING: u64 = 1;
 /// Made by a parent for its child.
 const RESERVED: u64 = 2;
 const LIVE: u64 = 3;
-/// A reservation that is being reaped and can no longer be adopted.
+/// A reservation that is being reaped, or that its child has renounced, and can no longer be
+/// adopted.
 const DOOMED: u64 = 4;
 
-/// How often a parent in another pid namespace looks whether its child has adopted its slot.
-const ADOPTION_LOOKS: u32 = 10_000;
+/// How long a parent in another pid namespace waits for its child to adopt its slot or renounce it.
+const ADOPTION: Duration = Duration::from_secs(1);
 
 /// Set before the process takes its first record lock.
 const USES_LOCKS: u32 = 1;
@@ -261,11 +263,28 @@ impl Session {
             return slot.child_pid.store(child_pid, Ordering::SeqCst);
         }
         // The number is not the session's: the child is given time to say its own.
-        for _ in 0..ADOPTION_LOOKS {
-            if slot.load().state != RESERVED {
-                break;
-            }
+        let begun = Instant::now();
+        while self.is_reserved(reserved) && begun.elapsed() < ADOPTION {
             sched_yield();
+        }
+    }
+
+    fn is_reserved(&self, slot: SlotRef) -> bool {
+        let word = self.slot(slot).load();
+        word.generation == slot.generation && word.state == RESERVED
+    }
+
+    /// In a child that cannot adopt its slot: the parent waits for it no longer, and whoever looks
+    /// for dead processes frees the slot with what was held for the child.
+    pub fn renounce_slot(&self, reserved: SlotRef) {
+        let slot = self.slot(reserved);
+        let word = slot.load();
+        if word.generation == reserved.generation && word.state == RESERVED {
+            let doomed = Word {
+                state: DOOMED,
+                ..word
+            };
+            slot.change(word, doomed);
         }
     }
 

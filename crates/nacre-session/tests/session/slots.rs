@@ -134,6 +134,29 @@ fn a_child_that_dies_before_adopting_leaves_a_dead_reservation() {
     assert!(!session.is_current(reserved));
 }
 
+#[test]
+fn what_a_child_renounces_is_dead_while_it_lives() {
+    let (session, me) = session();
+    let reserved = session.reserve_child_slot(me).unwrap();
+    let child = fork(|| {
+        session.renounce_slot(reserved);
+        let adopted = session.adopt_slot(reserved);
+        post(&session, 0, if adopted.is_ok() { 1 } else { 2 });
+        sleep_forever();
+    });
+    session.child_forked(reserved, child.pid());
+    await_true(|| processes::mailbox(&session, 0).load(Ordering::SeqCst) != 0);
+    assert_eq!(processes::mailbox(&session, 0).load(Ordering::SeqCst), 2);
+    assert_eq!(session.dead_slots().collect::<Vec<_>>(), [reserved]);
+    reap(&session, me, reserved);
+    assert!(!session.is_current(reserved));
+    // Somebody else has it meanwhile.
+    let next = session.claim_slot().unwrap();
+    assert_eq!(next.slot, reserved.slot);
+    session.renounce_slot(reserved);
+    assert_eq!(session.liveness(next), Liveness::Alive);
+}
+
 fn pack(slot: SlotRef) -> u64 {
     u64::from(slot.generation) << 16 | u64::from(slot.slot)
 }

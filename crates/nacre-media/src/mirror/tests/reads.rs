@@ -280,8 +280,11 @@ fn untorn_reads(holds: impl Fn(&Mirror, &Choice<'_>) -> bool + Sync, rounds: u64
             let to = UserBytesMut::from(&mut bytes[..]);
             choice.leg.read_user(place, to).unwrap();
             if holds(mirror, &choice) {
-                let fits = [before, before + 1].map(|round| [round as u8; BYTES]);
-                let is_one = fits.iter().any(|fit| fit[..] == bytes[..]);
+                let first = bytes[0];
+                let is_known = [before, before + 1]
+                    .iter()
+                    .any(|&round| round as u8 == first);
+                let is_one = is_known && bytes.iter().all(|&byte| byte == first);
                 torn.fetch_add(u64::from(!is_one), SeqCst);
             }
         }
@@ -297,7 +300,7 @@ fn untorn_reads(holds: impl Fn(&Mirror, &Choice<'_>) -> bool + Sync, rounds: u64
             if torn.load(SeqCst) > 0 {
                 break;
             }
-            rig.write(place, &[round as u8; BYTES]);
+            rig.write(place, &vec![round as u8; BYTES]);
             done.store(round, SeqCst);
             let span = rig.mirror().division().of(QUIET);
             let mut judge = |_: u64, _: &[&[u8]]| None;
