@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
-use nacre_store::structure_index::{Structure, survey};
+use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_store::{FormatOptions, Store};
 use nacre_testkit::pool::{CAREFUL, Devices};
 use nacre_volume::{CreateOptions, LegState};
@@ -58,20 +58,52 @@ fn filled(pool: &Pool) {
     pool.commit(&t).unwrap();
 }
 
-/// Inverts all onodes and nodes of trees on one device; answers how many.
-fn wreck(device: &Path, pool: &Pool) -> usize {
-    let is_judged = |what| matches!(what, Structure::Onode | Structure::TreeNode(..));
-    let parts = survey(pool.store()).into_iter();
-    let wrecked: Vec<_> = parts.filter(|part| is_judged(part.what)).collect();
+/// Inverts what is of some kind on one device; answers how much that is.
+fn wreck(device: &Path, parts: &[Part], is_one: impl Fn(Structure) -> bool) -> usize {
     let file = File::options().read(true).write(true).open(device).unwrap();
-    for part in &wrecked {
-        let mut bytes = vec![0; part.len as usize];
-        file.read_exact_at(&mut bytes, DATA_START + part.at.0)
-            .unwrap();
-        bytes.iter_mut().for_each(|byte| *byte = !*byte);
-        file.write_all_at(&bytes, DATA_START + part.at.0).unwrap();
+    let wrecked = parts.iter().filter(|part| is_one(part.what));
+    wrecked
+        .map(|part| {
+            let (at, mut bytes) = (DATA_START + part.at.0, vec![0; part.len as usize]);
+            file.read_exact_at(&mut bytes, at).unwrap();
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+            file.write_all_at(&bytes, at).unwrap();
+        })
+        .count()
+}
+
+/// The data of both devices, but for the ends, is the same.
+fn are_alike(devices: &Devices) -> bool {
+    let [a, b] = NAMES.map(|name| std::fs::read(devices.file(name)).unwrap());
+    let data = DATA_START as usize..DATA_START as usize + (24 << 20);
+    a[data.clone()] == b[data]
+}
+
+fn commit_one(pool: &Pool) {
+    let mut t = Transaction::new();
+    t.write(b"c", &0_u32.to_be_bytes(), 0, vec![0; 100]);
+    pool.commit(&t).unwrap();
+}
+
+#[test]
+fn log_tails_that_were_damaged_on_one_copy_come_from_the_other() {
+    for name in NAMES {
+        let (devices, pool) = pool();
+        filled(&pool);
+        let parts = survey(pool.store());
+        pool.close().unwrap();
+        let is_tail = |what| what == Structure::LogTailWord;
+        assert!(wreck(&devices.file(name), &parts, is_tail) >= 1024);
+        let problems = Pool::check(devices.file("b")).unwrap();
+        assert!(problems.is_empty(), "{name}: {problems:?}");
+        let pool = Pool::open(devices.file("b"), OpenOptions::default()).unwrap();
+        commit_one(&pool);
+        pool.close().unwrap();
+        assert!(
+            name == "b" || are_alike(&devices),
+            "{name}: the copies differ"
+        );
     }
-    wrecked.len()
 }
 
 #[test]
@@ -79,7 +111,9 @@ fn metadata_that_was_damaged_on_one_copy_comes_from_the_other_after_a_crash() {
     for name in NAMES {
         let (devices, pool) = pool();
         filled(&pool);
-        assert!(wreck(&devices.file(name), &pool) > 2 * OBJECTS as usize);
+        let is_judged = |what| matches!(what, Structure::Onode | Structure::TreeNode(..));
+        let wrecked = wreck(&devices.file(name), &survey(pool.store()), is_judged);
+        assert!(wrecked > 2 * OBJECTS as usize);
         drop(pool.into_store().abandon());
         let problems = Pool::check(devices.file("b")).unwrap();
         assert!(problems.is_empty(), "{name}: {problems:?}");
@@ -93,15 +127,8 @@ fn metadata_that_was_damaged_on_one_copy_comes_from_the_other_after_a_crash() {
             let value = pool.omap(b"c", &name, b"key").unwrap();
             assert_eq!(value.unwrap(), expected[..200]);
         }
+        commit_one(&pool);
         pool.close().unwrap();
-        let data = |name| {
-            std::fs::read(devices.file(name))
-                .unwrap()
-                .split_off(DATA_START as usize)
-        };
-        assert!(
-            data("a")[..24 << 20] == data("b")[..24 << 20],
-            "{name}: the copies differ"
-        );
+        assert!(are_alike(&devices), "{name}: the copies differ");
     }
 }

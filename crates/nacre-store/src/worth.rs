@@ -12,10 +12,11 @@ use zerocopy::FromBytes;
 
 use crate::block_map::layout::WORD_SIZE;
 use crate::error::Result;
+use crate::lane::{lane_list_at, read_tail};
 use crate::layout::{
-    BLOCK_LIST_AT, HEADER_UNITS, LANE_LIST_AT, ListedBlock, MAX_BLOCKS, ONODE_SIZE,
-    ONODES_PER_BLOCK, RawNode, RawOnode, RawState, STATE_AT, STATE_MAGIC, SUPERBLOCK_AT,
-    SUPERBLOCK_MAGIC, Tree, parts_id, root_salt, size_salt, tree_salt, word_salt,
+    BLOCK_LIST_AT, HEADER_UNITS, LANE_LIST_AT, ListedBlock, MAX_BLOCKS, MAX_LANES, ONODE_SIZE,
+    ONODES_PER_BLOCK, RING_AT, RawNode, RawOnode, RawState, STATE_AT, STATE_MAGIC, SUPERBLOCK_AT,
+    SUPERBLOCK_MAGIC, TAIL_STRIDE, Tree, parts_id, root_salt, size_salt, tree_salt, word_salt,
 };
 use crate::node::{NodeBytes, verify};
 use crate::object::blocks::block_list_at;
@@ -29,7 +30,7 @@ pub(crate) const ONODES_PER_UNIT: u64 = UNIT_SIZE / ONODE_SIZE as u64;
 /// use the image yet.
 pub(crate) fn repair_header(volume: &Volume) -> Result<()> {
     if volume.has_copies() && volume.access() == Access::ReadWrite {
-        volume.scrub_first(HEADER_UNITS * UNIT_SIZE, &mut best_header)?;
+        volume.scrub_first(VolumeOffset(0), HEADER_UNITS * UNIT_SIZE, &mut best_header)?;
     }
     Ok(())
 }
@@ -40,6 +41,25 @@ fn best_header(at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
     best_of(copies, is_better, |copy| {
         is_header.then(|| header(at, copy))?
     })
+}
+
+/// As [`repair_header`], of log tails: damage of one would keep everybody out, too. In memory.
+pub(crate) fn repair_tails(volume: &Volume) -> Result<()> {
+    let is_writable = volume.access() == Access::ReadWrite;
+    let logs = listed(volume, (0..MAX_LANES as u32).map(lane_list_at));
+    let blocks = logs.map(|(_, unit)| UnitNo(unit));
+    let is_block = |block: &UnitNo| {
+        block.0.is_multiple_of(UNITS_PER_BLOCK) && block.0 + UNITS_PER_BLOCK <= volume.units()
+    };
+    for block in blocks.filter(|block| is_writable && is_block(block)) {
+        if read_tail(volume, block).is_err() {
+            volume.scrub_first(block.offset(), RING_AT, &mut |at, copies| {
+                let is_tail = at.0 < block.offset().0 + RING_AT;
+                best_of(copies, is_better, |copy| is_tail.then(|| tails(at, copy)))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes copies agree after a crash. Where one is wrong by its own checksums, and another one is
@@ -54,16 +74,25 @@ pub(crate) fn recover_copies(volume: &Volume) {
 
 /// Where metadata blocks lie, by a header that is right: the first unit of each, and its number.
 fn metadata_blocks(volume: &Volume) -> HashMap<UnitNo, u64> {
-    let words = (0..MAX_BLOCKS).map(|index| (index, volume.load_u64(block_list_at(index))));
-    let listed = words.take_while(|(_, word)| *word != 0);
-    let places = listed.filter_map(|(index, word)| {
-        let payload = CheckedWord(word).open(word_salt(block_list_at(index)))?;
-        match ListedBlock::from_payload(payload) {
+    let places = listed(volume, (0..MAX_BLOCKS).map(block_list_at)).filter_map(|(index, word)| {
+        match ListedBlock::from_payload(word) {
             ListedBlock::At(block) => Some((block, index)),
             ListedBlock::GivenBack { .. } => None,
         }
     });
     places.collect()
+}
+
+/// What the words of a list say whose checksums are right, and their numbers.
+fn listed(
+    volume: &Volume,
+    places: impl Iterator<Item = VolumeOffset>,
+) -> impl Iterator<Item = (u64, u64)> {
+    let words = places.map(|at| (at, volume.load_u64(at)));
+    let words = words.take_while(|(_, word)| *word != 0);
+    (0..)
+        .zip(words)
+        .filter_map(|(index, (at, word))| Some((index, CheckedWord(word).open(word_salt(at))?)))
 }
 
 /// The parts that have a checksum of a unit whose users nobody knows.
@@ -82,6 +111,19 @@ fn parts_of<'c>(
         )),
         None => Some(vec![node(unit, copy)?]),
     }
+}
+
+/// A unit of log tail words.
+fn tails(at: VolumeOffset, copy: &[u8]) -> Vec<Part<'_>> {
+    let places = (0..UNIT_SIZE).step_by(TAIL_STRIDE as usize);
+    places
+        .map(|skip| {
+            let bytes = &copy[skip as usize..][..WORD_SIZE as usize];
+            let word = u64::read_from_bytes(bytes).unwrap_or_default();
+            let opens = CheckedWord(word).open(word_salt(at.add(skip))).is_some();
+            Part::of(bytes, word == 0, opens)
+        })
+        .collect()
 }
 
 /// The copy that wins over each other one that differs.

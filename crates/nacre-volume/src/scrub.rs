@@ -220,19 +220,25 @@ impl Volume {
         }
     }
 
-    /// Scrubs the span that the volume begins with, before anybody uses it, and remembers which
-    /// devices had a wrong header, of so many bytes. What else differs may be free (D82).
-    pub fn scrub_first(&self, header: u64, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
-        let first = self.span_of(VolumeOffset(0));
+    /// Scrubs the span that so many bytes of metadata begin, before anybody uses the volume, and
+    /// remembers which devices had them wrong. What else differs may be free (D82).
+    pub fn scrub_first(
+        &self,
+        at: VolumeOffset,
+        len: u64,
+        judge: &mut Judge<'_>,
+    ) -> Result<(), VolumeError> {
         let mut rules = ScrubRules {
             judge,
             usage: &|_| Usage::Used,
             knows_written: true,
             trusted: None,
         };
-        let found = self.scrub_span(first, &mut rules)?.found;
-        let is_header = |one: &&Difference| one.evidence.is_some() && one.range.start.0 < header;
-        let repaired = found.iter().filter(is_header);
+        let found = self.scrub_span(self.span_of(at), &mut rules)?.found;
+        let metadata = at.0..at.0 + len;
+        let is_repaired =
+            |one: &&Difference| one.evidence.is_some() && metadata.contains(&one.range.start.0);
+        let repaired = found.iter().filter(is_repaired);
         let mut wrong: Vec<&PathBuf> = repaired.flat_map(|one| &one.wrong).collect();
         wrong.sort_unstable();
         wrong.dedup();

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::error::{Result, StoreError};
 use crate::runtime::{COPIES, IMAGE, folder, in_folder, is_there};
-use crate::worth::{recover_copies, repair_header};
+use crate::worth::{recover_copies, repair_header, repair_tails};
 
 const FRESH: &str = "image.new";
 
@@ -76,6 +76,7 @@ fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
             volume.make_shared(file)?;
             // Before all copies get what the one holds that is read.
             repair_header(volume)?;
+            repair_tails(volume)?;
             recover_copies(volume);
         }
         false => {
