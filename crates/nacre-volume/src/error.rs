@@ -41,7 +41,7 @@ pub enum VolumeError {
         wanted: u64,
     },
     /// The device has no room for a pool.
-    #[error("{}: {} MiB are too small for a pool; {} MiB are enough (--size {}M)", path.display(), size >> 20, least >> 20, least >> 20)]
+    #[error("{}: {size} bytes are too small for a pool; {} MiB are enough (--size {}M)", path.display(), least >> 20, least >> 20)]
     TooSmall {
         /// The device.
         path: PathBuf,
