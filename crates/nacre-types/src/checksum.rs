@@ -1,12 +1,11 @@
 //! Checksums and hashes. What they yield is part of the on-media format.
 
-use crc_fast::{CrcAlgorithm, Digest};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// CRC-32C (Castagnoli) of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc32c_append(0, bytes)
+    crc32c::crc32c(bytes)
 }
 
 /// CRC-32C of the bytes that `crc` already covers followed by `bytes`.
@@ -14,10 +13,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// `crc32c_append(crc32c(a), b) == crc32c(a ++ b)`; start with 0.
 #[inline]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
-    let state = u64::from(!crc);
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, state);
-    digest.update(bytes);
-    digest.finalize() as u32
+    crc32c::crc32c_append(crc, bytes)
 }
 
 /// 16-bit check of a 48-bit payload under a salt that tells its place or purpose.
