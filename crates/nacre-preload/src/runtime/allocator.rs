@@ -2,7 +2,9 @@
 //! call in the middle of malloc would meet.
 //!
 //! Powers of two from free lists over mapped chunks, bigger blocks mapped one by one. One lock:
-//! hot paths do not allocate. Signals cannot interrupt a holder, they are deferred inside Nacre.
+//! hot paths do not allocate, so nothing here is inlined either: copies at each drop are text that
+//! each forked child faults in again. Signals cannot interrupt a holder, they are deferred inside
+//! Nacre.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
@@ -135,6 +137,7 @@ fn map_big(layout: &Layout) -> *mut u8 {
 // SAFETY: blocks are disjoint, as large and as aligned as the layout asks, and stay valid until
 // dealloc gives them back.
 unsafe impl GlobalAlloc for Allocator {
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(&layout) {
             Some(class) => {
@@ -148,6 +151,7 @@ unsafe impl GlobalAlloc for Allocator {
 
     /// What was never given out is zero as the kernel made it, and stays untouched: that is most of
     /// what a process takes as it starts.
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let Some(class) = class(&layout) else {
             return map_big(&layout);
@@ -162,6 +166,7 @@ unsafe impl GlobalAlloc for Allocator {
         block
     }
 
+    #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class(&layout) {
             Some(class) => self.0.lock().put(class, block),
@@ -172,6 +177,7 @@ unsafe impl GlobalAlloc for Allocator {
         }
     }
 
+    #[inline(never)]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller keeps `size` valid for the alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
