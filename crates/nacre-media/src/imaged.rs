@@ -114,9 +114,7 @@ impl Media {
         if let Some(mirror) = self.mirror.as_deref() {
             return mirror.read_user(at, to);
         }
-        if let Some(watcher) = self.watcher.get() {
-            watcher.read(at, to.len() as u64);
-        }
+        self.tell_read(at, to.len() as u64);
         // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands.
         unsafe { self.imaged_read(at, to.as_mut_ptr(), to.len()) }
     }
@@ -142,9 +140,7 @@ impl Media {
     fn read_present(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Option<()> {
         let len = to.len();
         let image = self.imaged(at, len as u64, Access::ReadOnly);
-        if let Some(watcher) = self.watcher.get() {
-            watcher.read(at, len as u64);
-        }
+        self.tell_read(at, len as u64);
         let mut done = 0;
         while done < len {
             let at = at.get() + done as u64;

@@ -503,9 +503,7 @@ impl Media {
     #[inline]
     pub fn read(&self, at: DeviceOffset, to: &mut [u8]) {
         self.copy_out(at, to);
-        if let Some(watcher) = self.watcher.get() {
-            watcher.read(at, to.len() as u64);
-        }
+        self.tell_read(at, to.len() as u64);
     }
 
     /// As [`Media::read`], unseen by the observer.
@@ -537,9 +535,18 @@ impl Media {
     }
 
     fn has_lines(&self, at: DeviceOffset, lines: &[u8]) -> bool {
-        let device = self.address(at, lines.len() as u64);
+        self.equals(at, lines.as_ptr(), lines.len())
+    }
+
+    /// As [`Media::has`], of whole lines of another device, at the same place there.
+    pub(crate) fn is_like(&self, other: &Media, at: DeviceOffset, len: u64) -> bool {
+        self.equals(at, other.address(at, len), len as usize)
+    }
+
+    fn equals(&self, at: DeviceOffset, lines: *const u8, len: usize) -> bool {
+        let device = self.address(at, len as u64);
         // SAFETY: the bytes are in the mapping, as `address` saw, and no reference covers it.
-        let same = unsafe { self.copier.are_equal(device, lines.as_ptr(), lines.len()) };
+        let same = unsafe { self.copier.are_equal(device, lines, len) };
         same.unwrap_or_else(|_| {
             self.watched.fail();
             false
@@ -617,11 +624,16 @@ impl Media {
         Ok(())
     }
 
+    /// To who watches the device.
+    pub(crate) fn tell_read(&self, at: DeviceOffset, len: u64) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, len);
+        }
+    }
+
     fn read_whole(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let from = self.address(at, to.len() as u64);
-        if let Some(watcher) = self.watcher.get() {
-            watcher.read(at, to.len() as u64);
-        }
+        self.tell_read(at, to.len() as u64);
         // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no
         // reference covers the mapping.
         unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
@@ -634,9 +646,7 @@ impl Mapped for Media {
         let from = self.address(at, len);
         // SAFETY: the caller's promise; no reference covers the mapping.
         let done = unsafe { self.copier.plain.copy(to, from, len as usize) };
-        if let Some(watcher) = self.watcher.get() {
-            watcher.read(at, len);
-        }
+        self.tell_read(at, len);
         done.map_err(|_| MediaFailed)
     }
 }

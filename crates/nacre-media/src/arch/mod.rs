@@ -4,7 +4,7 @@
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{
-    Copier, PlainCopy, best_flush, copier, flush_lines, landings, order_cached_stores,
+    Copier, Folded, PlainCopy, best_flush, copier, flush_lines, landings, order_cached_stores,
     order_stores, prefetch_line, prefetch_line_to_load, resume_address, set_resume_address,
 };
 #[cfg(target_arch = "x86_64")]

@@ -46,6 +46,7 @@ mod shared;
 mod spans;
 mod states;
 mod stores;
+mod sum;
 #[cfg(test)]
 mod tests;
 

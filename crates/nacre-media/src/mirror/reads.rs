@@ -10,23 +10,23 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 
-use nacre_types::{DeviceOffset, crc32c_append};
+use nacre_types::DeviceOffset;
 
 use super::layout::REGION;
 use super::shared::Shared;
 use super::states::{LegState, SLOTS, States};
+use super::sum::Sum;
 use super::{Leg, Mirror};
 use crate::address_range::AddressRange;
 use crate::arch;
 use crate::error::{CopyError, MediaError};
 use crate::map;
 use crate::media::Media;
+
 use crate::user::UserBytesMut;
 
 /// Threads that are told apart; a prime number, as control blocks lie at equal distances.
 const THREADS: usize = 61;
-/// So many bytes are summed up at once.
-const PIECE: usize = 4096;
 /// Of a word: the slots of legs.
 const SLOT_BITS: u64 = (1 << SLOTS) - 1;
 
@@ -339,16 +339,12 @@ impl Mirror {
     }
 
     pub(super) fn sum_of(&self, leg: &Leg, span: u64) -> Option<u32> {
-        let mut bytes = [0; PIECE];
-        let mut sum = 0;
-        for at in self.spans.bytes(span).step_by(PIECE) {
-            leg.data.read(DeviceOffset(at), &mut bytes);
-            sum = crc32c_append(sum, &bytes);
-        }
-        match leg.data.watched.is_lost() || leg.data.health().is_err() {
-            true => None,
-            false => Some(sum),
-        }
+        let (mut sum, bytes) = (Sum::new(), self.spans.bytes(span));
+        let (at, len) = (DeviceOffset(bytes.start), bytes.end - bytes.start);
+        leg.data.tell_read(at, len);
+        let is_read = sum.add(at, len, [&leg.data; 2]);
+        let is_well = is_read && !leg.data.watched.is_lost() && leg.data.health().is_ok();
+        is_well.then(|| sum.value())
     }
 }
 

@@ -83,7 +83,7 @@ impl Mirror {
 
     fn level_judged(&self, range: Range<u64>, judge: &mut Judge<'_>) -> Result<(), MediaFailed> {
         for at in range.step_by(UNIT_SIZE as usize) {
-            if self.differ_in(at) {
+            if self.current_legs().nth(1).is_some() && self.agreed(at..at + UNIT_SIZE).is_none() {
                 self.make_judged(at, judge);
             }
             self.level_alone(at..at + UNIT_SIZE)?;
@@ -99,19 +99,6 @@ impl Mirror {
             self.shared().count(Count::Repaired, 1);
         }
         self.spare.put_all(copies);
-    }
-
-    /// Whether legs that are current hold different bytes of a unit.
-    fn differ_in(&self, at: u64) -> bool {
-        let mut legs = self.current_legs();
-        let first = legs.next();
-        let mut others = legs.peekable();
-        let Some(first) = first.filter(|_| others.peek().is_some()) else {
-            return false;
-        };
-        let mut bytes = [0; UNIT_SIZE as usize];
-        first.data.copy_out(DeviceOffset(at), &mut bytes);
-        !others.all(|leg| leg.data.has(DeviceOffset(at), &bytes))
     }
 
     fn level_alone(&self, range: Range<u64>) -> Result<(), MediaFailed> {

@@ -8,19 +8,18 @@
 
 use std::ops::Range;
 
-use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, crc32c, crc32c_append};
+use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, crc32c};
 
 use super::shared::Count;
 use super::states::{LegState, States};
+use super::sum::Sum;
 use super::{Leg, Mirror};
 use crate::compare::{Copies, Copy, Finding, Rules, Scrubbed};
 use crate::error::MediaFailed;
-use crate::media::Media;
+
 use crate::token::Unfenced;
 
 const UNIT: usize = UNIT_SIZE as usize;
-/// So much of a leg is compared and summed up while the processor's first cache holds it.
-const PIECE: usize = 2 * UNIT;
 
 impl Mirror {
     /// Compares the legs that are current, in one span of [`Mirror::spans`], and makes them agree
@@ -236,21 +235,15 @@ impl Mirror {
     }
 
     /// The checksum of what all current legs hold of a range. `None`: they differ, or one fails.
-    fn agreed(&self, range: Range<u64>) -> Option<u32> {
+    pub(super) fn agreed(&self, range: Range<u64>) -> Option<u32> {
         let mut legs = self.current_legs().map(|leg| &leg.data);
-        let (first, others) = (legs.next()?, legs.collect::<Vec<_>>());
-        let (mut sum, mut at, mut bytes) = (0, range.start, [0; PIECE]);
-        while at < range.end {
-            let bytes = &mut bytes[..PIECE.min((range.end - at) as usize)];
-            first.copy_out(DeviceOffset(at), bytes);
-            if !others.iter().all(|leg| leg.has(DeviceOffset(at), bytes)) {
-                return None;
-            }
-            sum = crc32c_append(sum, bytes);
-            at += bytes.len() as u64;
-        }
-        let is_well = |leg: &&Media| !leg.watched.is_lost() && leg.health().is_ok();
-        (is_well(&first) && others.iter().all(is_well)).then_some(sum)
+        let (first, mut sum) = (legs.next()?, Sum::new());
+        let (at, len) = (DeviceOffset(range.start), range.end - range.start);
+        let second = legs.next().unwrap_or(first);
+        let alike =
+            sum.add(at, len, [first, second]) && legs.all(|leg| leg.is_like(first, at, len));
+        let is_well = |leg: &Leg| !leg.data.watched.is_lost() && leg.data.health().is_ok();
+        (alike && self.current_legs().all(is_well)).then(|| sum.value())
     }
 
     /// Makes durable what the legs of a span agree on and clears its bits, if no leg was left out.

@@ -9,6 +9,7 @@ use std::arch::global_asm;
 use std::sync::OnceLock;
 
 use super::cpu::{Feature, has};
+use super::fold::Folded;
 use crate::error::CopyError;
 
 /// Both faults of a copy, as the routines return them.
@@ -45,6 +46,7 @@ unsafe extern "C" {
     fn nacre_media_stream_avx512(to: *mut u8, from: *const u8, len: usize) -> u32;
     fn nacre_media_compare_sse2(a: *const u8, b: *const u8, len: usize) -> u32;
     fn nacre_media_compare_avx2(a: *const u8, b: *const u8, len: usize) -> u32;
+    fn nacre_media_sum_pclmul(a: *const u8, b: *const u8, len: usize, sum: *mut Folded) -> u32;
     fn nacre_media_spread_sse2(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
     fn nacre_media_spread_avx2(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
     fn nacre_media_spread_avx512(to: *const *mut u8, from: *const u8, len: usize, n: usize) -> u32;
@@ -291,6 +293,48 @@ global_asm!(
     "mov eax, {differs}",
     "5:",
     ".endm",
+    // 16 bytes of the line at rsi: they are compared with those at rdi (xmm14 keeps whether all are
+    // alike), and come to what was folded of the lines before. xmm15 has the factors.
+    ".macro NACRE_FOLD at:req, folded:req",
+    "movups xmm4, [rsi + \\at]",
+    "movups xmm5, [rdi + \\at]",
+    "movaps xmm6, \\folded",
+    "pcmpeqb xmm5, xmm4",
+    "pclmulqdq \\folded, xmm15, 0x00",
+    "pclmulqdq xmm6, xmm15, 0x11",
+    "pand xmm14, xmm5",
+    "pxor \\folded, xmm4",
+    "pxor \\folded, xmm6",
+    ".endm",
+    // In: rdi and rsi the ranges, rdx len, not 0, rcx what was folded, the factors behind it. Out:
+    // eax.
+    ".macro NACRE_SUM",
+    "movups xmm0, [rcx]",
+    "movups xmm1, [rcx + 16]",
+    "movups xmm2, [rcx + 32]",
+    "movups xmm3, [rcx + 48]",
+    "movups xmm15, [rcx + 64]",
+    "pcmpeqd xmm14, xmm14",
+    ".p2align 4",
+    "2:",
+    "NACRE_FOLD 0, xmm0",
+    "NACRE_FOLD 16, xmm1",
+    "NACRE_FOLD 32, xmm2",
+    "NACRE_FOLD 48, xmm3",
+    "add rsi, 64",
+    "add rdi, 64",
+    "sub rdx, 64",
+    "jnz 2b",
+    "movups [rcx], xmm0",
+    "movups [rcx + 16], xmm1",
+    "movups [rcx + 32], xmm2",
+    "movups [rcx + 48], xmm3",
+    "pmovmskb ecx, xmm14",
+    "mov edx, {differs}",
+    "xor eax, eax",
+    "cmp ecx, 0xffff",
+    "cmovne eax, edx",
+    ".endm",
     // Four lines at a time, then one, while there are whole lines: rdx counts down to the rest, rsi
     // and rdi advance.
     ".macro NACRE_STRIDE width:req, move:req",
@@ -386,6 +430,10 @@ global_asm!(
     ".cfi_endproc",
     "NACRE_ROUTINE nacre_media_compare_sse2",
     "NACRE_COMPARE SSE2",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_sum_pclmul",
+    "NACRE_SUM",
     "ret",
     ".cfi_endproc",
     "NACRE_ROUTINE nacre_media_stream_avx512",
@@ -571,6 +619,28 @@ impl Copier {
         // SAFETY: the routine touches nothing but the list, the source and the places, for which
         // the caller vouches.
         outcome(unsafe { (self.spread)(to.as_ptr(), from, len, to.len()) })
+    }
+}
+
+impl Folded {
+    /// Sums up `len` bytes more, a multiple of 64 and not 0, if they are the same at both places.
+    /// Else the sum is of no use any more.
+    ///
+    /// # Safety
+    /// As for [`Copier::are_equal`].
+    pub unsafe fn add(
+        &mut self,
+        a: *const u8,
+        b: *const u8,
+        len: usize,
+    ) -> Result<bool, CopyError> {
+        assert!(len > 0 && len.is_multiple_of(64));
+        // SAFETY: the routine reads nothing but the two ranges, for which the caller vouches. Where
+        // the processor lacks an instruction of its, there is no `Folded`.
+        match unsafe { nacre_media_sum_pclmul(a, b, len, self) } {
+            DIFFERS => Ok(false),
+            status => outcome(status).map(|()| true),
+        }
     }
 }
 

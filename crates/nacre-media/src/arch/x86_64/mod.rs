@@ -4,6 +4,7 @@ mod copy;
 mod cpu;
 mod crc;
 mod flush;
+mod fold;
 mod signal;
 mod thread;
 
@@ -14,5 +15,6 @@ pub(crate) use flush::{
     best_flush, flush_lines, order_cached_stores, order_stores, prefetch_line,
     prefetch_line_to_load,
 };
+pub(crate) use fold::Folded;
 pub(crate) use signal::{resume_address, set_resume_address};
 pub use thread::thread_address;
