@@ -18,8 +18,8 @@ impl Sum {
         Folded::new().map_or(Sum::Plain(0), Sum::Folded)
     }
 
-    /// Sums up whole lines (64 bytes) more, in which both devices are alike. `false`: they differ,
-    /// or one failed, and [`Media::health`] tells.
+    /// Sums up whole lines (64 bytes) more, in which both devices are alike. `false`: they differ.
+    /// If one fails, [`Media::health`] or the mapping's watch tell, whatever the answer is.
     pub fn add(&mut self, at: DeviceOffset, len: u64, [one, other]: [&Media; 2]) -> bool {
         match self {
             Sum::Folded(sum) => {

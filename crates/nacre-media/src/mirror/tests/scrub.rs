@@ -4,10 +4,12 @@ use super::{AT, LEN, Rig, START};
 use crate::compare::{Evidence, Finding, Rules, Scrubbed};
 use crate::device::Device;
 use crate::kind::Access;
+use crate::media::Media;
 use crate::mirror::LegState;
 use crate::mirror::layout::REGION;
+use crate::mirror::sum::Sum;
 use crate::token::Unfenced;
-use nacre_types::DeviceOffset;
+use nacre_types::{DeviceOffset, crc32c};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +108,39 @@ fn canary_a_scrub_that_does_not_compare_is_noticed() {
         all_sealed()
     };
     assert!(!repairs("a", blind) && !repairs("b", blind));
+}
+
+/// The checksum of a region around [`QUIET`] of what both legs hold, in two parts. `None`: they
+/// differ.
+fn summed(rig: &Rig, mut sum: Sum) -> Option<u32> {
+    let legs: Vec<&Media> = rig.mirror().mapped().map(|(_, leg)| leg).collect();
+    let at = QUIET / REGION * REGION;
+    let parts = [(at, 4096 + 64), (at + 4096 + 64, REGION - 4096 - 64)];
+    let mut add = |&(at, len): &(u64, u64)| sum.add(DeviceOffset(at), len, [legs[0], legs[1]]);
+    parts.iter().all(&mut add).then(|| sum.value())
+}
+
+#[test]
+fn a_processor_that_cannot_fold_comes_to_the_same_sums() {
+    let rig = sealed();
+    let at = (QUIET / REGION * REGION - START) as usize;
+    let expected = crc32c(&rig.bytes("a")[at..at + REGION as usize]);
+    assert_eq!(summed(&rig, Sum::new()), Some(expected));
+    assert_eq!(summed(&rig, Sum::Plain(0)), Some(expected));
+    for name in ["a", "b"] {
+        let rig = sealed();
+        rig.damage(name, QUIET + 70_001, 9);
+        assert_eq!(summed(&rig, Sum::new()), None, "{name}");
+        assert_eq!(summed(&rig, Sum::Plain(0)), None, "{name}");
+        for sum in [Sum::new(), Sum::Plain(0)] {
+            let rig = sealed();
+            rig.truncate(name);
+            summed(&rig, sum);
+            let is_lost = |(_, leg): (usize, &Media)| leg.watched.is_lost();
+            let lost: Vec<bool> = rig.mirror().mapped().map(is_lost).collect();
+            assert_eq!(lost, [name == "a", name == "b"]);
+        }
+    }
 }
 
 #[test]
