@@ -31,9 +31,11 @@ mod objects_lanes;
 pub mod objects_scene;
 mod objects_seen;
 pub mod plan;
+mod processors;
 pub mod record;
 pub mod repair_scene;
 pub mod sabotage;
+pub mod scenes;
 pub mod sequence;
 #[cfg(feature = "explore")]
 mod source;

@@ -5,12 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nacre_explore::campaign::{self, Limits, Outcome};
-use nacre_explore::damage::{self, Damage};
 use nacre_explore::plan::{counts, plan};
 use nacre_explore::sabotage::Sabotage;
 use nacre_explore::sequence::{Rig, Tally};
 use nacre_explore::workload::Worlds;
-use nacre_explore::{canary, format, object_plan, objects_scene, repair_scene, workload};
+use nacre_explore::{canary, object_plan, objects_scene, scenes, workload};
 
 const USAGE: &str = "usage: cargo xtask explore [--pairs] [--minutes M | --images N] [--seed S]\n       \
     cargo xtask explore --mutate [PLACE] [--seed S]\n       \
@@ -105,34 +104,10 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
     for (bug, images) in canary::run(worlds, seed)? {
         println!("canary {bug:?}: found after {images} images");
     }
-    let mut damage = Damage::default();
-    damage::run(worlds, &mut damage)?;
-    println!(
-        "flipped bits {}, noticed {}, none taken for truth",
-        damage.bits, damage.noticed
-    );
-    leave(seed)?;
-    grow(seed)?;
-    disk(seed)?;
-    copies(seed)?;
-    other_scenes(worlds, seed)?;
-    scene_canaries(worlds, seed)?;
+    scenes::run(worlds, seed, |seen| println!("{seen}"))?;
     let outcome = campaign::run(worlds, limits, seed)?;
     report(&outcome, seed);
     Ok(outcome.tally.violations.is_empty())
-}
-
-fn other_scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
-    let mut images = 0;
-    format::run(worlds, Sabotage::Nothing, seed, &mut images)?;
-    println!("making a pool: {images} images, an old pool, none or the new one");
-    images = 0;
-    repair_scene::run(worlds, Sabotage::Nothing, seed, &mut images)?;
-    println!("repairs: {images} images, repaired again to the same end");
-    images = 0;
-    objects_scene::run(worlds, Sabotage::Nothing, seed, &mut images)?;
-    println!("transactions on objects: {images} images, all of each or nothing");
-    Ok(())
 }
 
 fn report(outcome: &Outcome, seed: u64) {
@@ -210,84 +185,6 @@ fn replay_objects(worlds: &Worlds, seed: u64, number: u64) -> Result<bool, Strin
     prepared.explore(seed, number, Sabotage::Nothing, &mut images)?;
     println!("images                    {images}");
     Ok(true)
-}
-
-#[cfg(feature = "explore")]
-fn grow(seed: u64) -> Result<(), String> {
-    let mut grown = nacre_explore::grow::Grown::default();
-    nacre_explore::grow::run(Sabotage::Nothing, seed, &mut grown)?;
-    println!(
-        "growing by a device: {} images, {} bits of labels flipped, nothing lost",
-        grown.images, grown.bits
-    );
-    Ok(())
-}
-
-#[cfg(feature = "explore")]
-fn disk(seed: u64) -> Result<(), String> {
-    let mut images = 0;
-    nacre_explore::disk_scene::run(Sabotage::Nothing, seed, &mut images)?;
-    println!("a disk behind an image: {images} images, each a version that was to be there");
-    images = 0;
-    nacre_explore::disk_scene::run_twins(Sabotage::Nothing, seed, &mut images)?;
-    println!("two disks behind an image: {images} images, also with either disk lost");
-    images = 0;
-    nacre_explore::disk_scene::run_parts(Sabotage::Nothing, seed, &mut images)?;
-    println!("two disks that hold each a part: {images} images");
-    images = 0;
-    nacre_explore::disk_scene::run_common(Sabotage::Nothing, seed, &mut images)?;
-    println!("two disks with a common part: {images} images");
-    Ok(())
-}
-
-#[cfg(feature = "explore")]
-fn copies(seed: u64) -> Result<(), String> {
-    let mut images = 0;
-    nacre_explore::copies_scene::run(Sabotage::Nothing, seed, &mut images)?;
-    println!("two copies: {images} images, each also with either device lost");
-    Ok(())
-}
-
-#[cfg(feature = "explore")]
-fn leave(seed: u64) -> Result<(), String> {
-    let mut images = 0;
-    nacre_explore::leave_scene::run(Sabotage::Nothing, seed, &mut images)?;
-    println!("a device leaves: {images} images, all that was there is");
-    Ok(())
-}
-
-#[cfg(not(feature = "explore"))]
-fn leave(_: u64) -> Result<(), String> {
-    Ok(())
-}
-
-#[cfg(not(feature = "explore"))]
-fn copies(_: u64) -> Result<(), String> {
-    Ok(())
-}
-
-#[cfg(not(feature = "explore"))]
-fn disk(_: u64) -> Result<(), String> {
-    Ok(())
-}
-
-#[cfg(not(feature = "explore"))]
-fn grow(_: u64) -> Result<(), String> {
-    Ok(())
-}
-
-#[cfg(feature = "explore")]
-fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
-    canary::scenes(worlds, seed)?;
-    println!(
-        "canaries of the scenes damage, format, grow, repair, objects, disk, twins, parts, copies, leave: found"
-    );
-    Ok(())
-}
-
-#[cfg(not(feature = "explore"))]
-fn scene_canaries(_: &Worlds, _: u64) -> Result<(), String> {
-    Ok(())
 }
 
 #[cfg(feature = "explore")]

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::num::NonZero;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +15,7 @@ use crate::format;
 use crate::grow::{self, Grown};
 use crate::objects_scene;
 use crate::plan::{Kind, ORDERS, SequencePlan, counts, directed, order_of, plan};
+use crate::processors::each_processor;
 use crate::repair_scene;
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
@@ -199,17 +199,6 @@ pub fn run(worlds: &Worlds, seed: u64, only: &str) -> Result<Table, String> {
     rows.sort_by_key(|row| (row.place.0, row.place.1.file(), row.place.1.line()));
     let unmet = unmet.into_iter().collect();
     Ok(Table { rows, unmet })
-}
-
-fn each_processor(work: &(dyn Fn() -> Result<(), String> + Sync)) -> Result<(), String> {
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            let done = worker.join();
-            done.unwrap_or_else(|_| Err("a worker panicked".into()))
-        })
-    })
 }
 
 fn is_named(place: &SourcePlace, only: &str) -> bool {

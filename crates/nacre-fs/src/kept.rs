@@ -9,6 +9,11 @@ use nacre_store::Attrs;
 use nacre_store::layout::FLAG_KEPT;
 
 impl Fs {
+    /// Bytes of addresses that this process has mapped to use the pool.
+    pub fn addresses(&self) -> u64 {
+        self.store.addresses()
+    }
+
     /// On how many disks contents can be.
     pub(crate) fn most_copies(&self) -> usize {
         let volume = self.store.volume();

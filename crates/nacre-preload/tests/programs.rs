@@ -406,6 +406,25 @@ fn a_program_whose_addresses_are_limited_is_told_how_many_a_pool_takes() {
     succeeds(&within(told[0] + 64));
 }
 
+/// A limit that a program sets counts what it maps itself, for its children, too.
+#[test]
+fn a_limit_of_addresses_leaves_room_for_the_pool() {
+    let stage = Stage::new();
+    let map = |mib: u32| format!("python3 -c 'import mmap; mmap.mmap(-1, {mib} << 20)'");
+    let script = format!(
+        "ulimit -v 204800 && echo one >/nacre/f && cat /nacre/f && (sh -c 'cat /nacre/f') && {} && \
+         ulimit -v 153600 && {} && cat /nacre/f && {}",
+        map(100),
+        map(50),
+        map(1024)
+    );
+    let output = stage.run("bash", &["-c", &script]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "one\none\none\n");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("Cannot allocate memory"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+}
+
 #[test]
 fn children_in_a_new_pid_namespace_are_served() {
     let stage = Stage::new();

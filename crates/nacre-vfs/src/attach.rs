@@ -45,6 +45,11 @@ impl Vfs {
         self.kernel().open_nodes();
     }
 
+    /// Bytes of addresses that this process has mapped to use its pools.
+    pub fn addresses(&self) -> u64 {
+        self.attached().map(|mount| mount.fs.addresses()).sum()
+    }
+
     /// Keeps others from attaching pools, and forks away.
     pub(crate) fn lock_attaching(&self) -> MutexGuard<'_, ()> {
         let lock = self.attaching.lock();

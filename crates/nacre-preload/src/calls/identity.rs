@@ -3,9 +3,8 @@
 
 use libc::{
     EBADF, EBADFD, SYS_capset, SYS_landlock_add_rule, SYS_landlock_restrict_self, SYS_pivot_root,
-    SYS_prctl, SYS_prlimit64, SYS_seccomp, SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups,
-    SYS_setns, SYS_setregid, SYS_setresgid, SYS_setresuid, SYS_setreuid, SYS_setrlimit, SYS_setuid,
-    SYS_unshare,
+    SYS_prctl, SYS_seccomp, SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups, SYS_setns,
+    SYS_setregid, SYS_setresgid, SYS_setresuid, SYS_setreuid, SYS_setuid, SYS_unshare,
 };
 
 use crate::calls::mounts;
@@ -37,8 +36,6 @@ pub const ENTRIES: &[ServedCall] = &[
         restrict,
     ),
     entry(SYS_prctl, "prctl", prctl),
-    entry(SYS_setrlimit, "setrlimit", |c| limit(c, 0)),
-    entry(SYS_prlimit64, "prlimit64", prlimit),
 ];
 
 /// Once the call is done, a pool may be out of reach.
@@ -114,23 +111,5 @@ fn prctl(c: &mut Call<'_>) -> Verdict {
         libc::PR_SET_SECCOMP => confine(c),
         libc::PR_SET_SECUREBITS | libc::PR_CAP_AMBIENT | libc::PR_CAPBSET_DROP => change(c),
         _ => Err(Stop::Native),
-    }
-}
-
-fn limit(c: &mut Call<'_>, resource: usize) -> Verdict {
-    const NEEDED: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_NOFILE];
-    if NEEDED.contains(&c.uint(resource)) {
-        c.vfs().open_all();
-    }
-    let result = c.native();
-    c.vfs().limits_changed();
-    Ok(result)
-}
-
-fn prlimit(c: &mut Call<'_>) -> Verdict {
-    if c.arg(2) == 0 {
-        Err(Stop::Native)
-    } else {
-        limit(c, 1)
     }
 }

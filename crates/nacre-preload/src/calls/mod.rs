@@ -6,6 +6,7 @@ pub mod data;
 pub mod directories;
 pub mod handles;
 pub mod identity;
+pub mod limits;
 mod loops;
 pub mod memory;
 pub mod mounts;

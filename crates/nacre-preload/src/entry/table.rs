@@ -103,7 +103,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> S
     }
 }
 
-const FAMILIES: [&[ServedCall]; 19] = [
+const FAMILIES: [&[ServedCall]; 20] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -118,6 +118,7 @@ const FAMILIES: [&[ServedCall]; 19] = [
     calls::process::ENTRIES,
     calls::handles::ENTRIES,
     calls::identity::ENTRIES,
+    calls::limits::ENTRIES,
     calls::mounts::ENTRIES,
     calls::signals::ENTRIES,
     calls::sockets::ENTRIES,

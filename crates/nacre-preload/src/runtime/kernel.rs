@@ -100,10 +100,16 @@ pub fn gettid() -> i32 {
 
 /// Soft limit of a resource.
 pub fn limit(resource: usize) -> u64 {
+    let [soft, _] = limits(resource);
+    soft
+}
+
+/// Soft and hard limit of a resource.
+pub fn limits(resource: usize) -> [u64; 2] {
     let mut pair = [u64::MAX; 2];
     call(
         libc::SYS_prlimit64,
         &[0, resource, 0, pair.as_mut_ptr() as usize],
     );
-    pair[0]
+    pair
 }

@@ -528,6 +528,15 @@ pub fn address_space(len: u64) -> u64 {
     len + geometry_of(len / UNIT_SIZE).session_bytes()
 }
 
+impl Store {
+    /// Bytes of addresses that this process has mapped to use the pool.
+    pub fn addresses(&self) -> u64 {
+        let (volume, mirror) = (self.volume(), self.volume().mirror());
+        let copies = mirror.map_or(1, |mirror| mirror.mapped().count() as u64);
+        address_space(volume.len()) + copies.saturating_sub(1) * volume.len()
+    }
+}
+
 fn geometry(volume: &Volume) -> Geometry {
     geometry_of(volume.units())
 }
