@@ -535,18 +535,9 @@ impl Media {
     }
 
     fn has_lines(&self, at: DeviceOffset, lines: &[u8]) -> bool {
-        self.equals(at, lines.as_ptr(), lines.len())
-    }
-
-    /// As [`Media::has`], of whole lines of another device, at the same place there.
-    pub(crate) fn is_like(&self, other: &Media, at: DeviceOffset, len: u64) -> bool {
-        self.equals(at, other.address(at, len), len as usize)
-    }
-
-    fn equals(&self, at: DeviceOffset, lines: *const u8, len: usize) -> bool {
-        let device = self.address(at, len as u64);
+        let device = self.address(at, lines.len() as u64);
         // SAFETY: the bytes are in the mapping, as `address` saw, and no reference covers it.
-        let same = unsafe { self.copier.are_equal(device, lines, len) };
+        let same = unsafe { self.copier.are_equal(device, lines.as_ptr(), lines.len()) };
         same.unwrap_or_else(|_| {
             self.watched.fail();
             false

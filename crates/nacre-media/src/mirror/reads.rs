@@ -339,8 +339,9 @@ impl Mirror {
     }
 
     pub(super) fn sum_of(&self, leg: &Leg, span: u64) -> Option<u32> {
-        let (mut sum, bytes) = (Sum::new(), self.spans.bytes(span));
+        let bytes = self.spans.bytes(span);
         let (at, len) = (DeviceOffset(bytes.start), bytes.end - bytes.start);
+        let mut sum = Sum::of(len);
         leg.data.tell_read(at, len);
         let is_read = sum.add(at, len, [&leg.data; 2]);
         let is_well = is_read && !leg.data.watched.is_lost() && leg.data.health().is_ok();

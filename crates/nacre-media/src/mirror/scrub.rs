@@ -237,11 +237,11 @@ impl Mirror {
     /// The checksum of what all current legs hold of a range. `None`: they differ, or one fails.
     pub(super) fn agreed(&self, range: Range<u64>) -> Option<u32> {
         let mut legs = self.current_legs().map(|leg| &leg.data);
-        let (first, mut sum) = (legs.next()?, Sum::new());
         let (at, len) = (DeviceOffset(range.start), range.end - range.start);
+        let (first, mut sum) = (legs.next()?, Sum::of(len));
         let second = legs.next().unwrap_or(first);
-        let alike =
-            sum.add(at, len, [first, second]) && legs.all(|leg| leg.is_like(first, at, len));
+        let alike = sum.add(at, len, [first, second])
+            && legs.all(|leg| Sum::of(len).add(at, len, [first, leg]));
         let is_well = |leg: &Leg| !leg.data.watched.is_lost() && leg.data.health().is_ok();
         (alike && self.current_legs().all(is_well)).then(|| sum.value())
     }

@@ -1,6 +1,6 @@
 //! The checksum of what two devices hold of the same bytes, computed while they are compared.
 
-use nacre_types::{DeviceOffset, UNIT_SIZE, crc32c_append};
+use nacre_types::{DeviceOffset, LINE_SIZE, UNIT_SIZE, crc32c_append};
 
 use crate::arch::Folded;
 use crate::media::Media;
@@ -8,17 +8,18 @@ use crate::media::Media;
 /// A CRC-32C under way.
 pub(super) enum Sum {
     Folded(Folded),
-    /// The processor cannot fold.
+    /// The processor cannot fold, or there are not only whole lines.
     Plain(u32),
 }
 
 impl Sum {
-    /// Of nothing yet.
-    pub fn new() -> Self {
-        Folded::new().map_or(Sum::Plain(0), Sum::Folded)
+    /// Of nothing yet, to be of `len` bytes, or of parts that are whole lines if it is.
+    pub fn of(len: u64) -> Self {
+        let folded = Folded::new().filter(|_| len.is_multiple_of(LINE_SIZE));
+        folded.map_or(Sum::Plain(0), Sum::Folded)
     }
 
-    /// Sums up whole lines (64 bytes) more, in which both devices are alike. `false`: they differ.
+    /// Sums up so many bytes more, in which both devices are alike. `false`: they differ.
     /// If one fails, [`Media::health`] or the mapping's watch tell, whatever the answer is.
     pub fn add(&mut self, at: DeviceOffset, len: u64, [one, other]: [&Media; 2]) -> bool {
         match self {

@@ -125,20 +125,49 @@ fn a_processor_that_cannot_fold_comes_to_the_same_sums() {
     let rig = sealed();
     let at = (QUIET / REGION * REGION - START) as usize;
     let expected = crc32c(&rig.bytes("a")[at..at + REGION as usize]);
-    assert_eq!(summed(&rig, Sum::new()), Some(expected));
+    assert_eq!(summed(&rig, Sum::of(REGION)), Some(expected));
     assert_eq!(summed(&rig, Sum::Plain(0)), Some(expected));
     for name in ["a", "b"] {
         let rig = sealed();
         rig.damage(name, QUIET + 70_001, 9);
-        assert_eq!(summed(&rig, Sum::new()), None, "{name}");
+        assert_eq!(summed(&rig, Sum::of(REGION)), None, "{name}");
         assert_eq!(summed(&rig, Sum::Plain(0)), None, "{name}");
-        for sum in [Sum::new(), Sum::Plain(0)] {
+        for sum in [Sum::of(REGION), Sum::Plain(0)] {
             let rig = sealed();
             rig.truncate(name);
             summed(&rig, sum);
             let is_lost = |(_, leg): (usize, &Media)| leg.watched.is_lost();
             let lost: Vec<bool> = rig.mirror().mapped().map(is_lost).collect();
             assert_eq!(lost, [name == "a", name == "b"]);
+        }
+    }
+}
+
+#[test]
+fn what_legs_agree_on_is_summed_up_whatever_its_length() {
+    for names in [&["a"][..], &["a", "b"], &["a", "b", "c"]] {
+        let rig = sealed_of(names);
+        for len in [1, 8, 64, 200, 256, 4096, 4100, REGION] {
+            let at = (QUIET - START) as usize;
+            let expected = crc32c(&rig.bytes("a")[at..][..len as usize]);
+            let agreed = || rig.mirror().agreed(QUIET..QUIET + len);
+            assert_eq!(agreed(), Some(expected), "{names:?} {len}");
+            for (name, at) in names[1..]
+                .iter()
+                .flat_map(|name| [(name, 0), (name, len - 1)])
+            {
+                rig.damage(
+                    name,
+                    QUIET + at,
+                    !rig.bytes(name)[(QUIET + at - START) as usize],
+                );
+                assert_eq!(agreed(), None, "{name} at {at} of {len}");
+                rig.damage(
+                    name,
+                    QUIET + at,
+                    rig.bytes("a")[(QUIET + at - START) as usize],
+                );
+            }
         }
     }
 }
