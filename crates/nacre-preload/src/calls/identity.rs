@@ -83,6 +83,7 @@ fn change(c: &mut Call<'_>) -> Verdict {
 
 fn move_away(c: &mut Call<'_>) -> Verdict {
     nacre_session::namespaces_may_differ();
+    mounts::in_new_namespace(u64::MAX);
     change(c)
 }
 

@@ -30,10 +30,12 @@ pub const ENTRIES: &[ServedCall] = &[
     }),
 ];
 
-/// Before a mount namespace is made as a copy of this one: who makes it may mount there what lies
-/// in a pool, under a name that is no longer ours.
+/// Before a namespace is made. Who makes one of mounts, as a copy of this one, may mount there what
+/// lies in a pool, under a name that is no longer ours. In one of the network nobody hears who asks
+/// for a mount.
 pub fn in_new_namespace(flags: u64) {
-    if flags & libc::CLONE_NEWNS as u64 != 0 {
+    const TOO_LATE_THERE: i32 = libc::CLONE_NEWNS | libc::CLONE_NEWNET;
+    if flags & TOO_LATE_THERE as u64 != 0 {
         by_kernel::show();
     }
 }

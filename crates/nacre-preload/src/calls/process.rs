@@ -72,8 +72,8 @@ fn in_new_namespaces(c: &Call<'_>, flags: u64) {
     if flags & (NEW as u64 | NEW_TIME) != 0 {
         nacre_session::namespaces_may_differ();
         c.vfs().open_all();
-        mounts::in_new_namespace(flags);
     }
+    mounts::in_new_namespace(flags);
 }
 
 /// Threads and children that share our memory start natively. `stack`: top of the new one, 0 for
