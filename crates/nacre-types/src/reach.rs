@@ -6,6 +6,7 @@
 
 use crate::mount_table::KernelMount;
 use core::fmt;
+use core::ops::Range;
 
 /// Bytes from the start of a file that [`unserved`] wants to see.
 pub const HEAD: usize = 4096;
@@ -39,6 +40,8 @@ pub enum Unserved {
     Static,
     /// Its run-time system makes its own system calls.
     Go,
+    /// It makes its own system calls, and nothing tells what else leads to them.
+    OwnCalls,
     /// Its dynamic linker is not glibc's.
     Libc(String),
     /// It is not for 64-bit x86.
@@ -60,6 +63,9 @@ impl fmt::Display for Unserved {
         match self {
             Unserved::Static => f.write_str("is statically linked"),
             Unserved::Go => f.write_str("is a Go program, which makes its own system calls"),
+            Unserved::OwnCalls => f.write_str(
+                "makes its own system calls, and has no unwind information to intercept them by",
+            ),
             Unserved::Libc(linker) => write!(f, "uses another C library than glibc ({linker})"),
             Unserved::Machine => f.write_str("is not a program for 64-bit x86"),
             Unserved::Privileged => f.write_str("gains rights at its start (setuid or the like)"),
@@ -76,28 +82,85 @@ pub fn unserved(head: &[u8]) -> Option<Unserved> {
     if !head.starts_with(b"\x7fELF\x02\x01") || number(18, 2)? != X86_64 {
         return Some(Unserved::Machine);
     }
-    let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    let (mut linker, mut go) = (None, false);
-    for index in 0..count {
-        let at = usize::try_from(start.checked_add(index * size)?).ok()?;
-        let (offset, len) = (number(at.checked_add(8)?, 8)?, number(at + 32, 8)?);
-        let range =
-            usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(len)?).ok()?;
-        match number(at, 4)? {
-            PT_INTERP => linker = Some(head.get(range)),
-            PT_NOTE => go |= head.get(range).is_some_and(names_go),
-            _ => {}
-        }
-    }
-    match linker {
+    let segments = segments(head)?;
+    let bytes = |segment: &Segment| head.get(segment.range.clone());
+    let interpreter = segments.iter().rfind(|segment| segment.kind == PT_INTERP);
+    let notes = segments.iter().filter(|segment| segment.kind == PT_NOTE);
+    let go = notes.filter_map(bytes).any(names_go);
+    match interpreter.map(bytes) {
         _ if go => Some(Unserved::Go),
         None => Some(Unserved::Static),
         Some(path) => path.and_then(foreign),
     }
 }
 
+const PT_LOAD: u64 = 1;
 const PT_INTERP: u64 = 3;
 const PT_NOTE: u64 = 4;
+const PT_GNU_EH_FRAME: u64 = 0x6474_e550;
+const PF_X: u64 = 1;
+
+/// What a program header says.
+struct Segment {
+    kind: u64,
+    flags: u64,
+    /// Where it lies in the file.
+    range: Range<usize>,
+}
+
+/// All segments of a program. Returns `None` if their headers are not all within `head`.
+fn segments(head: &[u8]) -> Option<Vec<Segment>> {
+    let number = |at, len| number(head, at, len);
+    let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let segment = |index| {
+        let at = usize::try_from(start.checked_add(index * size)?).ok()?;
+        let (offset, len) = (number(at.checked_add(8)?, 8)?, number(at + 32, 8)?);
+        let end = usize::try_from(offset.checked_add(len)?).ok()?;
+        Some(Segment {
+            kind: number(at, 4)?,
+            flags: number(at + 4, 4)?,
+            range: usize::try_from(offset).ok()?..end,
+        })
+    };
+    (0..count).map(segment).collect()
+}
+
+/// Whether a program has system calls and no unwind information, without which none is intercepted.
+/// `read`: reads its file from an offset on, and returns how many bytes it has read.
+fn makes_own_calls(head: &[u8], mut read: impl FnMut(usize, &mut [u8]) -> usize) -> bool {
+    let segments = segments(head).unwrap_or_default();
+    if segments
+        .iter()
+        .any(|segment| segment.kind == PT_GNU_EH_FRAME)
+    {
+        return false;
+    }
+    let mut room = vec![0; 64 << 10];
+    let mut code = |segment: &Segment| {
+        let Range { mut start, end } = segment.range;
+        while start < end {
+            let wanted = room.len().min(end - start);
+            let got = read(start, &mut room[..wanted]).min(wanted);
+            if has_call(&room[..got]) {
+                return true;
+            }
+            // Of an instruction that goes on behind this part the first byte is read again.
+            match got {
+                0 | 1 => break,
+                _ if got == end - start => break,
+                _ => start += got - 1,
+            }
+        }
+        false
+    };
+    let loaded = |segment: &&Segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0;
+    segments.iter().filter(loaded).any(&mut code)
+}
+
+/// Whether code may have a system call: the bytes of the instruction.
+pub fn has_call(code: &[u8]) -> bool {
+    code.windows(2).any(|bytes| bytes == [0x0f, 0x05])
+}
 
 /// A little-endian number of up to eight bytes.
 fn number(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
@@ -136,13 +199,19 @@ fn foreign(linker: &[u8]) -> Option<Unserved> {
 }
 
 /// As [`unserved`], of a program with this path: a dynamic linker, which needs none itself, is
-/// known by its name.
-pub fn unserved_at(path: &[u8], head: &[u8]) -> Option<Unserved> {
+/// known by its name. `read`: reads the program's file from an offset on, and returns how many
+/// bytes it has read.
+pub fn unserved_at(
+    path: &[u8],
+    head: &[u8],
+    read: impl FnMut(usize, &mut [u8]) -> usize,
+) -> Option<Unserved> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     match unserved(head) {
         Some(Unserved::Static) if name.starts_with(b"ld-musl") || foreign(path).is_none() => {
             foreign(path)
         }
+        None => makes_own_calls(head, read).then_some(Unserved::OwnCalls),
         why => why,
     }
 }
@@ -333,17 +402,23 @@ fn is_below(mount: &[u8], path: &[u8], base: &[u8]) -> bool {
 /// Why the program is not started, and what to do.
 pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
     let Named { mount, by } = named;
+    let allowed = match why {
+        Unserved::Privileged => ", with `--allow-other`",
+        _ => "",
+    };
     format!(
         "{program} {why}: it would see the host's files at {mount}, not the pool, and {by} names {mount}. \
          Where {mount} can be made or is an empty folder (as another `--mount DIR` may be) and /dev/fuse can be used, it \
-         sees the pool through the kernel. Else use a dynamically linked program, or copy with `nacre cp`. With `nacre run \
+         sees the pool through the kernel{allowed}. Else use a dynamically linked program, or copy with `nacre cp`. With `nacre run \
          --allow-unserved` it runs on the host's files"
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, Policy, Rights, Start, Unserved, names, unserved, unserved_at};
+    use super::{
+        HEAD, Named, Policy, Rights, Start, Unserved, names, refusal, unserved, unserved_at,
+    };
 
     const MOUNT: &[u8] = b"/mnt/hd";
 
@@ -470,6 +545,7 @@ mod tests {
         for (index, (kind, contents)) in segments.iter().enumerate() {
             let (at, place) = (64 + 56 * index, 1024 + 256 * index);
             bytes[at..at + 4].copy_from_slice(&kind.to_le_bytes());
+            bytes[at + 4..at + 8].copy_from_slice(&5u32.to_le_bytes());
             bytes[at + 8..at + 16].copy_from_slice(&(place as u64).to_le_bytes());
             bytes[at + 32..at + 40].copy_from_slice(&(contents.len() as u64).to_le_bytes());
             bytes[place..place + contents.len()].copy_from_slice(contents);
@@ -490,18 +566,9 @@ mod tests {
         assert_eq!(unserved(&program(&[glibc, second])), Some(Unserved::Go));
         assert_eq!(unserved(&program(&[glibc, (4, build)])), None);
         let musl = Some(Unserved::Libc("/lib/ld-musl-x86_64.so.1".into()));
-        assert_eq!(
-            unserved_at(b"/lib/ld-musl-x86_64.so.1", &program(&[])),
-            musl
-        );
-        assert_eq!(
-            unserved_at(b"/lib64/ld-linux-x86-64.so.2", &program(&[])),
-            None
-        );
-        assert_eq!(
-            unserved_at(b"/bin/true", &program(&[])),
-            Some(Unserved::Static)
-        );
+        assert_eq!(at_path(b"/lib/ld-musl-x86_64.so.1", &program(&[])), musl);
+        assert_eq!(at_path(b"/lib64/ld-linux-x86-64.so.2", &program(&[])), None);
+        assert_eq!(at_path(b"/bin/true", &program(&[])), Some(Unserved::Static));
         assert_eq!(
             unserved(&program(&[(3, b"/lib/ld-musl-x86_64.so.1\0")])),
             musl
@@ -511,7 +578,58 @@ mod tests {
         let load = |why: Option<Unserved>| why.is_some_and(|why| why.may_load());
         assert!(!load(musl) && load(Some(Unserved::Static)) && load(Some(Unserved::Machine)));
         let own = std::fs::read("/proc/self/exe").expect("a program");
-        assert_eq!(unserved(&own[..HEAD]), None);
+        assert_eq!(at_path(b"/a/program", &own), None);
+    }
+
+    #[test]
+    fn own_calls_without_unwind_information() {
+        let glibc: (u32, &[u8]) = (3, b"/lib64/ld-linux-x86-64.so.2\0");
+        let call: (u32, &[u8]) = (1, b"\x31\xc0\x0f\x05\xc3");
+        let unwind: (u32, &[u8]) = (0x6474_e550, b"table");
+        let why = |segments: &[(u32, &[u8])]| at_path(b"/a/program", &program(segments));
+        assert_eq!(why(&[glibc, call]), Some(Unserved::OwnCalls));
+        assert_eq!(why(&[glibc, (1, &call.1[..3])]), None);
+        assert_eq!(why(&[glibc, call, unwind]), None);
+        assert_eq!(why(&[call]), Some(Unserved::Static));
+        let mut data = program(&[glibc, call]);
+        data[64 + 56 + 4] = 6;
+        assert_eq!(at_path(b"/a/program", &data), None, "what cannot be run");
+    }
+
+    #[test]
+    fn a_call_is_found_wherever_it_lies_in_the_file() {
+        let head = program(&[(3, b"/lib64/ld-linux-x86-64.so.2\0"), (1, b"code")]);
+        for at in [0, 4095, 65534, 65535, 65536, 131_070, 199_998, 199_999] {
+            let mut whole = head.clone();
+            whole.resize(300_000, 0x90);
+            whole[64 + 56 + 32..][..8].copy_from_slice(&200_000u64.to_le_bytes());
+            let at = 1280 + at;
+            whole[at..at + 2].copy_from_slice(&[0x0f, 0x05]);
+            let inside = at + 2 <= 1280 + 200_000;
+            let why = at_path(b"/a/program", &whole);
+            assert_eq!(why, inside.then_some(Unserved::OwnCalls), "{at}");
+            at_path(b"/a/program", &whole[..70_000]);
+        }
+    }
+
+    #[test]
+    fn what_gains_rights_is_told_to_allow_others() {
+        let named = Named {
+            mount: "/mnt/hd".into(),
+            by: "its argument `/mnt/hd/f`".into(),
+        };
+        let told = |why| refusal("agent", &why, &named).contains("kernel, with `--allow-other`.");
+        assert!(told(Unserved::Privileged));
+        assert!(!told(Unserved::Static));
+    }
+
+    fn at_path(path: &[u8], file: &[u8]) -> Option<Unserved> {
+        unserved_at(path, &file[..file.len().min(HEAD)], |offset, room| {
+            let rest = file.get(offset..).unwrap_or(&[]);
+            let len = rest.len().min(room.len());
+            room[..len].copy_from_slice(&rest[..len]);
+            len
+        })
     }
 
     #[test]

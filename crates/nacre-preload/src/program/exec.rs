@@ -256,7 +256,14 @@ fn pool_program(
         path: &plan.library_path,
     };
     libraries.collect(&search, bytes, &path);
-    let unserved = reach::unserved_at(&path, &bytes[..bytes.len().min(reach::HEAD)]);
+    let read = |offset, room: &mut [u8]| {
+        let rest = bytes.get(offset..).unwrap_or(&[]);
+        let len = rest.len().min(room.len());
+        room[..len].copy_from_slice(&rest[..len]);
+        len
+    };
+    let head = &bytes[..bytes.len().min(reach::HEAD)];
+    let unserved = reach::unserved_at(&path, head, read);
     Ok(Program {
         target: copy.sealed()?,
         unserved,

@@ -3,6 +3,7 @@
 
 use nacre_types::reach::{self, Named, Policy, Rights, Start, Unserved};
 use rustix::fs::{Stat, StatVfsMountFlags, fgetxattr, fstatvfs};
+use rustix::io::pread;
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use std::os::fd::BorrowedFd;
 
@@ -15,9 +16,13 @@ use crate::runtime::kernel::checked;
 /// Longest argument that the kernel takes.
 const STRING_MAX: usize = 128 << 10;
 
+/// Code that can be looked at.
+const READ_AND_RUN: u32 = libc::PF_R | libc::PF_X;
+
 /// Why a program of the host cannot be served. `head`: its first bytes.
 pub fn of_host(path: &[u8], head: &[u8], meta: &Stat, file: BorrowedFd<'_>) -> Option<Unserved> {
-    let why = reach::unserved_at(path, head);
+    let read = |offset, room: &mut [u8]| pread(file, room, offset as u64).unwrap_or(0);
+    let why = reach::unserved_at(path, head, read);
     why.or_else(|| gains_rights(meta, file).then_some(Unserved::Privileged))
 }
 
@@ -25,14 +30,19 @@ pub fn of_host(path: &[u8], head: &[u8], meta: &Stat, file: BorrowedFd<'_>) -> O
 /// has loaded this library into it. It has the pools by the kernel, as a static program has.
 pub fn makes_own_calls() -> bool {
     let (base, headers) = own_headers();
-    let notes = headers
-        .iter()
-        .filter(|header| header.p_type == libc::PT_NOTE);
-    notes
-        .map(|note| (base.wrapping_add(note.p_vaddr as usize), note.p_filesz))
-        // SAFETY: notes are part of what is mapped of the program, which nobody changes yet.
-        .map(|(at, len)| unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
-        .any(reach::names_go)
+    // SAFETY: these segments are mapped, for reading, and nobody changes them yet.
+    let bytes = |h: &libc::Elf64_Phdr| unsafe {
+        let at = base.wrapping_add(h.p_vaddr as usize);
+        std::slice::from_raw_parts(at as *const u8, h.p_filesz as usize)
+    };
+    let of = |kind| headers.iter().filter(move |header| header.p_type == kind);
+    let code = |h: &&libc::Elf64_Phdr| h.p_flags & READ_AND_RUN == READ_AND_RUN;
+    of(libc::PT_NOTE).map(bytes).any(reach::names_go)
+        || of(libc::PT_GNU_EH_FRAME).next().is_none()
+            && of(libc::PT_LOAD)
+                .filter(code)
+                .map(bytes)
+                .any(reach::has_call)
 }
 
 /// Where the program was loaded, and its program headers; none without the kernel's word for them.

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -139,33 +139,40 @@ fn find(word: &OsStr) -> Option<PathBuf> {
 
 /// Why a program, or the interpreter of a script, cannot be served.
 fn unserved(path: &Path) -> Option<Unserved> {
-    let (head, meta) = look(path)?;
-    if let Some(line) = head.strip_prefix(b"#!") {
+    let found = look(path)?;
+    if let Some(line) = found.head.strip_prefix(b"#!") {
         let line = line.split(|&byte| byte == b'\n').next()?.trim_ascii();
         let interpreter = line.split(|byte| b" \t".contains(byte)).next()?;
-        let (head, meta) = look(Path::new(OsStr::from_bytes(interpreter)))?;
-        return of_program(path, &head, &meta);
+        return of_program(path, &look(Path::new(OsStr::from_bytes(interpreter)))?);
     }
-    of_program(path, &head, &meta)
+    of_program(path, &found)
 }
 
-fn of_program(path: &Path, head: &[u8], meta: &Metadata) -> Option<Unserved> {
-    let why = reach::unserved_at(path.as_os_str().as_bytes(), head);
+fn of_program(path: &Path, found: &Found) -> Option<Unserved> {
+    let read = |offset, room: &mut [u8]| found.file.read_at(room, offset as u64).unwrap_or(0);
+    let why = reach::unserved_at(path.as_os_str().as_bytes(), &found.head, read);
     let rights = Rights {
-        mode: meta.mode(),
-        owner: (meta.uid(), meta.gid()),
+        mode: found.meta.mode(),
+        owner: (found.meta.uid(), found.meta.gid()),
         caller: (geteuid().as_raw(), getegid().as_raw()),
     };
     why.or_else(|| rights.gained().then_some(Unserved::Privileged))
 }
 
-/// The first bytes of a file, and whose it is.
-fn look(path: &Path) -> Option<(Vec<u8>, Metadata)> {
+/// A program's file: its first bytes, and whose it is.
+struct Found {
+    file: File,
+    head: Vec<u8>,
+    meta: Metadata,
+}
+
+fn look(path: &Path) -> Option<Found> {
     let file = File::open(path).ok()?;
     let meta = file.metadata().ok().filter(Metadata::is_file)?;
     let mut head = Vec::new();
-    file.take(reach::HEAD as u64).read_to_end(&mut head).ok()?;
-    Some((head, meta))
+    let first = (&file).take(reach::HEAD as u64).read_to_end(&mut head);
+    first.ok()?;
+    Some(Found { file, head, meta })
 }
 
 #[cfg(test)]
