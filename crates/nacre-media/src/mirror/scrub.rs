@@ -236,7 +236,7 @@ impl Mirror {
     }
 
     /// The checksum of what all current legs hold of a range. `None`: they differ, or one fails.
-    fn agreed(&self, range: Range<u64>) -> Option<u32> {
+    pub(super) fn agreed(&self, range: Range<u64>) -> Option<u32> {
         let mut legs = self.current_legs().map(|leg| &leg.data);
         let (first, others) = (legs.next()?, legs.collect::<Vec<_>>());
         let (mut sum, mut at, mut bytes) = (0, range.start, [0; PIECE]);
