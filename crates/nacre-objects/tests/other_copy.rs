@@ -207,7 +207,12 @@ const CHANGES: [(&str, Use); 7] = [
     ("write", |pool, number| {
         commit(pool, |t| {
             t.write(b"c", &name(number), 8 << 20, vec![1; 100]);
-            t.write(b"c", &name(number), 100, contents(number)[100..200].to_vec());
+            t.write(
+                b"c",
+                &name(number),
+                100,
+                contents(number)[100..200].to_vec(),
+            );
             t.zero(b"c", &name(number), 8 << 20, 4096);
         })
     }),

@@ -63,7 +63,10 @@ impl Mirror {
         let shared = self.shared();
         let slots = self.states().stored_to();
         let wrong = slots.filter(|&slot| is_wrong(&shared.leg(slot)));
-        shared.tell_repaired(at / UNIT_SIZE, wrong.fold(0, |slots, slot| slots | 1 << slot));
+        shared.tell_repaired(
+            at / UNIT_SIZE,
+            wrong.fold(0, |slots, slot| slots | 1 << slot),
+        );
         shared.count(Count::Repaired, 1);
         shared.move_seal_epoch();
         // Where one place is damaged there may be more.

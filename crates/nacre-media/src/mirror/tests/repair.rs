@@ -43,7 +43,11 @@ fn what_one_leg_has_right_comes_to_the_other_and_is_told() {
         rig.write(AT, &unit(5));
         rig.damage(name, at + 100, 77);
         assert!(repair_unit(mirror, at));
-        assert!(["a", "b"].iter().all(|name| held(&rig, name, at) == unit(5)));
+        assert!(
+            ["a", "b"]
+                .iter()
+                .all(|name| held(&rig, name, at) == unit(5))
+        );
         assert_eq!(mirror.counts().repaired, 1);
         let told = Finding {
             range: at..at + UNIT_SIZE,
@@ -104,7 +108,10 @@ fn a_value_of_many_units_at_any_place_is_repaired() {
     let judge = &mut |_: u64, copies: &[&[u8]]| copies.iter().position(|copy| *copy == bytes);
     assert!(rig.mirror().repair(range, judge));
     assert_eq!(rig.bytes("a"), rig.bytes("b"));
-    assert_eq!(rig.bytes("a")[(at - START) as usize..][..bytes.len()], bytes);
+    assert_eq!(
+        rig.bytes("a")[(at - START) as usize..][..bytes.len()],
+        bytes
+    );
 }
 
 #[test]
@@ -153,7 +160,9 @@ fn nothing_that_is_stored_meanwhile_is_taken_back() {
                 }
             });
         }
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
         done.store(true, Relaxed);
     });
     for writer in 0..WRITERS {
@@ -163,6 +172,35 @@ fn nothing_that_is_stored_meanwhile_is_taken_back() {
             assert!(found == unit(ROUNDS), "{name}, writer {writer}");
         }
     }
+}
+
+/// Who stores while legs are judged stores behind the repair.
+#[test]
+fn a_store_waits_for_what_is_being_repaired() {
+    let rig = Rig::new();
+    rig.write(AT, &unit(5));
+    rig.damage("a", AT.get() + 100, 77);
+    let (begun, wait) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let range = AT.get()..AT.get() + UNIT_SIZE;
+        let done = rig.mirror().repair(range, &mut |_, _| {
+            let (begun, rig) = (begun.clone(), &rig);
+            scope.spawn(move || {
+                begun.send(()).unwrap();
+                rig.write(AT, &unit(9));
+            });
+            wait.recv().unwrap();
+            // Who does not wait is done by then.
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            Some(1)
+        });
+        assert!(done);
+    });
+    assert!(
+        ["a", "b"]
+            .iter()
+            .all(|name| held(&rig, name, AT.get()) == unit(9))
+    );
 }
 
 /// Who repairs and dies leaves the other leg as it was: what is on the one that is read, half
@@ -193,5 +231,9 @@ fn who_dies_in_the_middle_of_a_repair_spoils_nothing() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFSIGNALED(status));
     assert!(repair_unit(rig.mirror(), at));
-    assert!(["a", "b"].iter().all(|name| held(&rig, name, at) == unit(5)));
+    assert!(
+        ["a", "b"]
+            .iter()
+            .all(|name| held(&rig, name, at) == unit(5))
+    );
 }
