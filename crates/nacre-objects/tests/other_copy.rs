@@ -4,6 +4,8 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_store::layout::Tree;
@@ -94,6 +96,22 @@ impl Rig {
             .count()
     }
 
+    /// Spoils where the first object's nodes of some kind begin.
+    fn wreck_heads(&self, name: &str, is_one: impl Fn(Structure) -> bool) {
+        let file = File::options().write(true).open(self.devices.file(name));
+        let file = file.unwrap();
+        let mut parts = self.parts.iter().filter(|part| is_one(part.what));
+        let object = parts.next_back().and_then(|part| part.object);
+        for part in self
+            .parts
+            .iter()
+            .filter(|part| is_one(part.what) && part.object == object)
+        {
+            file.write_all_at(&[255; 16], DATA_START + part.at.0)
+                .unwrap();
+        }
+    }
+
     /// What is of some kind on a device.
     fn metadata(&self, name: &str, is_one: impl Fn(Structure) -> bool) -> Vec<u8> {
         let file = File::open(self.devices.file(name)).unwrap();
@@ -117,8 +135,11 @@ impl Rig {
     }
 }
 
+/// Whether a structure is of a kind.
+type Is = fn(Structure) -> bool;
+
 /// The kinds of metadata of objects.
-const KINDS: [(&str, fn(Structure) -> bool); 6] = [
+const KINDS: [(&str, Is); 6] = [
     ("onodes", |what| what == Structure::Onode),
     ("maps", |what| matches!(what, Structure::MapNode(..))),
     ("entries", |what| {
@@ -358,6 +379,41 @@ fn what_is_damaged_after_it_was_read_is_repaired_too() {
             rig.is_whole_alone("b", "a", kind);
         }
     }
+}
+
+/// Who stores to objects while their metadata is damaged again and again loses nothing.
+#[test]
+fn nothing_that_is_committed_meanwhile_is_taken_back() {
+    const ROUNDS: u32 = 150;
+    let rig = Rig::new();
+    let pool = rig.open();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let damager = scope.spawn(|| {
+            while !done.load(Relaxed) {
+                for (_, is_one) in &KINDS[2..4] {
+                    rig.wreck_heads("a", is_one);
+                    let _damage = READS.into_iter().all(|(_, one)| one(&pool, 0).is_ok());
+                }
+            }
+        });
+        for round in 1..=ROUNDS {
+            let object = name(1 + (round % 2) as u8);
+            let change = |t: &mut Transaction<'static>| {
+                t.set_omap(b"c", &object, b"round", round.to_be_bytes().to_vec());
+                t.set_attribute(b"c", &object, b"round", round.to_be_bytes().to_vec());
+            };
+            commit(&pool, change).unwrap();
+            let found = pool.attribute(b"c", &object, b"round").unwrap();
+            assert_eq!(found, round.to_be_bytes());
+        }
+        done.store(true, Relaxed);
+        damager.join().unwrap();
+    });
+    let found = |object: u8| pool.omap(b"c", &name(object), b"round").unwrap().unwrap();
+    assert_eq!(found(1), ROUNDS.to_be_bytes());
+    assert_eq!(found(2), (ROUNDS - 1).to_be_bytes());
+    pool.close().unwrap();
 }
 
 /// As who stays beside programs does: what was read before and is not read again is damaged, too.

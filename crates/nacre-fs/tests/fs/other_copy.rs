@@ -67,7 +67,7 @@ impl Rig {
     }
 
     /// Inverts what is of some kind on one device.
-    fn wreck(&self, name: &str, is_one: fn(Structure) -> bool) {
+    fn wreck(&self, name: &str, is_one: Is) {
         let device = self.files.file(name);
         let file = File::options().read(true).write(true).open(device).unwrap();
         let wrecked = self.parts.iter().filter(|part| is_one(part.what));
@@ -81,7 +81,10 @@ impl Rig {
     }
 }
 
-const KINDS: [(&str, fn(Structure) -> bool); 6] = [
+/// Whether a structure is of a kind.
+type Is = fn(Structure) -> bool;
+
+const KINDS: [(&str, Is); 6] = [
     ("onodes", |what| what == Structure::Onode),
     ("maps", |what| matches!(what, Structure::MapNode(..))),
     ("folders", |what| {
@@ -204,7 +207,7 @@ fn use_all(fs: &Fs, what: &str) {
 }
 
 /// What no call has met.
-fn scrub_rest(fs: &Fs, is_one: fn(Structure) -> bool) {
+fn scrub_rest(fs: &Fs, is_one: Is) {
     // Some of it is found by who knows its owner.
     let wanted = match is_one(Structure::Value) || is_one(Structure::MapNode(1, 0)) {
         true => Doubtful::TakenFrom(volume_path(fs, "b")),

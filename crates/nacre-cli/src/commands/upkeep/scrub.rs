@@ -26,7 +26,7 @@ pub fn now_and_then(path: &Path, fs: &Fs, pause: Option<Duration>, end: &End) {
     let volume = fs.store().volume();
     let mut known = HashSet::new();
     while !end.within(LOOKS.min(pause)) {
-        tell(path, fs, Ok(repaired_by_readers(fs.store())), &mut known);
+        tell_repaired(path, fs, &mut known);
         while let Some(span) = volume.take_suspect() {
             let go_on = &mut |_| ControlFlow::Continue(());
             let report = scrub_spans(fs.store(), span..span + 1, &Doubtful::Told, go_on);
@@ -37,6 +37,11 @@ pub fn now_and_then(path: &Path, fs: &Fs, pause: Option<Duration>, end: &End) {
             tell(path, fs, report, &mut known);
         }
     }
+    tell_repaired(path, fs, &mut known);
+}
+
+fn tell_repaired(path: &Path, fs: &Fs, known: &mut HashSet<u64>) {
+    tell(path, fs, Ok(repaired_by_readers(fs.store())), known);
 }
 
 fn once(fs: &Fs, pause: Duration, end: &End) -> Result<Report, VolumeError> {
