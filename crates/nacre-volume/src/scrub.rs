@@ -211,8 +211,8 @@ impl Volume {
         self.mirror()?.take_suspect()
     }
 
-    /// Makes copies in memory agree in a range of metadata if they differ there and `judge`, who gets
-    /// the one first that programs read, says which one is right. Answers whether it did (D113).
+    /// Makes copies in memory agree in a range of metadata if they differ there and `judge` says
+    /// which one is right; the first is the one that programs read. Answers whether it did (D113).
     pub fn repair(&self, range: Range<VolumeOffset>, judge: &mut Judge<'_>) -> bool {
         let Some(mirror) = self.mirror() else {
             return false;

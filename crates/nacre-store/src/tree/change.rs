@@ -284,13 +284,8 @@ impl Tx<'_> {
     }
 
     pub(super) fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
-        match self.descend_once(which, root, key) {
-            Ok(path) => Ok(path),
-            Err(error) => {
-                let again = || self.descend_once(which, root, key);
-                self.store.once_more(error, again)
-            }
-        }
+        let descend = || self.descend_once(which, root, key);
+        descend().or_else(|error| self.store.once_more(error, descend))
     }
 
     #[inline(always)]
