@@ -224,6 +224,20 @@ impl Pool {
         }
     }
 
+    /// Whether something was damaged on the copy that is read, and is right now: to be done once
+    /// more.
+    #[cold]
+    pub(crate) fn repairs(&self, error: &Error) -> bool {
+        match error.cause() {
+            Error::Damaged(id) => self.store.repair_object_copies(*id),
+            Error::Store(StoreError::Corrupt(found)) => {
+                let object = found.object;
+                object.is_some_and(|id| self.store.repair_object_copies(id))
+            }
+            _ => false,
+        }
+    }
+
     /// Gives back the places of processes that died, unless some may have had files open: that is
     /// nacre-fs's to do.
     fn reap(&self) -> Result<()> {

@@ -261,11 +261,20 @@ impl Pool {
     /// Repeats a look-up while what it finds is removed meanwhile.
     fn repeated<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
         let mut gone = ObjectId::ROOT;
-        for _ in 0..TRIES {
+        for tries in 0..TRIES {
             match look() {
                 Ok(found) => return Ok(found),
-                Err(Stop::Failed(error)) => return Err(self.blamed(error)),
-                Err(Stop::Stale(object)) => gone = object,
+                Err(Stop::Failed(error)) if !self.repairs(&error) => {
+                    return Err(self.blamed(error));
+                }
+                Err(Stop::Failed(_)) => {}
+                Err(Stop::Stale(object)) => {
+                    gone = object;
+                    if tries >= TRIES / 2 {
+                        // What is gone for so long may be damaged.
+                        self.store.repair_object_copies(gone);
+                    }
+                }
             }
             self.forget_collections();
             std::thread::yield_now();

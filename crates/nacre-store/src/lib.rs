@@ -24,6 +24,7 @@ mod log;
 mod moving;
 mod node;
 mod object;
+mod other_copy;
 mod problem;
 mod rebuild;
 mod recovery;

@@ -254,7 +254,7 @@ pub(crate) fn onodes(first: u64, copy: &[u8]) -> Vec<Part<'_>> {
         .collect()
 }
 
-fn is_sound(id: ObjectId, raw: &RawOnode) -> bool {
+pub(crate) fn is_sound(id: ObjectId, raw: &RawOnode) -> bool {
     let words = [
         (raw.size.get(), size_salt(id)),
         (raw.root.get(), root_salt(id)),

@@ -211,6 +211,22 @@ impl Volume {
         self.mirror()?.take_suspect()
     }
 
+    /// Makes copies in memory agree in a range of metadata if they differ there and `judge` says
+    /// which one is right; the first is the one that programs read. Answers whether it did (D113).
+    pub fn repair(&self, range: Range<VolumeOffset>, judge: &mut Judge<'_>) -> bool {
+        let Some(mirror) = self.mirror() else {
+            return false;
+        };
+        let on_devices = range.start.0 + DATA_START..range.end.0 + DATA_START;
+        mirror.repair(on_devices, &mut |at, copies| judge(in_volume(at), copies))
+    }
+
+    /// A unit that somebody who read it repaired. It is told to one who asks.
+    pub fn take_repaired(&self) -> Option<Difference> {
+        let found = self.mirror()?.take_repaired()?;
+        self.with_paths(vec![found]).pop()
+    }
+
     /// Whoever scrubs says so every now and then: the pause begins again.
     pub fn keep_scrub(&self, pause: Duration) {
         match (self.mirror(), self.shared_legs()) {

@@ -49,3 +49,21 @@ status=0
 damaged "$a" || status=$?
 same "what was read" 7 "$status"
 same "what was said" "" "$(<"$SCRATCH/said")"
+
+# Spoils the folder's tree on a device that nobody has scrubbed, then lists and changes it.
+folder_damaged() { # $1: device
+    fresh
+    nacre run -q --pool "$a" -- sh -c 'mkdir /nacre/d && touch /nacre/d/1 /nacre/d/2'
+    local unit
+    for unit in $(grep -abo NTRE "$1" | cut -d: -f1); do
+        dd if=/dev/zero of="$1" bs=1 seek=$((unit + 8)) count=64 conv=notrunc status=none
+    done
+    nacre run -q --pool "$a" -- sh -c 'ls /nacre/d && touch /nacre/d/4 && rm /nacre/d/1' \
+        >"$SCRATCH/listed" 2>"$SCRATCH/said" || fail "status $?: $(<"$SCRATCH/said")"
+}
+note "metadata that is damaged on the copy that is read comes from the other one in the same call"
+folder_damaged "$a"
+same "the folder" "1 2" "$(xargs <"$SCRATCH/listed")"
+contains "told" "repaired on $a (by contents)" "$(<"$SCRATCH/said")"
+nacre check "$a" >/dev/null || fail "check: $(nacre check "$a")"
+equal_now || fail "the copies differ"

@@ -12,6 +12,7 @@ mod leaving;
 mod lists;
 mod model;
 mod namespace;
+mod other_copy;
 mod permissions;
 mod pins;
 mod placement;

@@ -35,11 +35,15 @@
 //! - **M12 A crash spreads no damage that tells itself.** Where legs differ after it, any of them
 //!   is a state that the crash may leave: what was fenced is on all. So one that is right by its
 //!   own checksums goes before the one that is read, if that is wrong by them.
+//! - **M13 Under the lock of a unit only damage differs.** So whoever knows what lies there, and
+//!   finds one leg right and the one that is read wrong by checksums, repairs it at once. Nothing
+//!   that somebody stores is taken back: it is on all legs, or behind the repair.
 
 mod layout;
 mod legs;
 mod reads;
 mod rebuild;
+mod repair;
 mod scrub;
 mod seals;
 mod shared;

@@ -256,7 +256,8 @@ impl Mirror {
     /// Each unit of a region under its lock.
     fn scrub_busy(&self, region: u64, rules: &mut Rules<'_>, scrubbed: &mut Scrubbed) {
         for at in self.bytes_of(region).step_by(UNIT) {
-            let _held = self.lock(at, UNIT_SIZE);
+            // What a death leaves is to be judged, and not to come from the leg that is read. (M3)
+            let _held = self.lock(at, 0);
             let copies = self.held(at..at + UNIT_SIZE);
             match self.shared().mapped.has(region) && !copies.agree() {
                 true => scrubbed.mapped += UNIT_SIZE,

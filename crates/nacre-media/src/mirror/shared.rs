@@ -33,6 +33,8 @@ const _: () = assert!(STRIPES.is_multiple_of(RUN_UNITS) && REGION.is_multiple_of
 const PAGE: u64 = 4096;
 /// So many spans are remembered to be scrubbed; more are found by the next scrub of all.
 const SUSPECTS: usize = 8;
+/// So many units that readers repaired are remembered to be told.
+const REPAIRED: usize = 64;
 
 /// A lock of some units, and what its holder stores to at the moment.
 #[repr(C, align(64))]
@@ -92,6 +94,8 @@ struct Head {
     seal_epoch: AtomicU64,
     /// Spans of which a leg did not hold what was sealed, plus 1; 0: none.
     suspects: [AtomicU64; SUSPECTS],
+    /// Units that readers repaired, above the slots of the legs that were wrong; 0: none.
+    repaired: [AtomicU64; REPAIRED],
 }
 
 // What lies behind it stays where it was.
@@ -317,6 +321,26 @@ impl Shared {
             // Another one may have its place by now.
             let _ = word.compare_exchange(span + 1, 0, SeqCst, Relaxed);
         }
+    }
+
+    /// Remembers that a unit was repaired, and the slots of the legs that were wrong.
+    pub fn tell_repaired(&self, unit: u64, slots: u64) {
+        let words = &self.head().repaired;
+        let is_known = |word: &AtomicU64| word.load(Relaxed) >> SLOTS == unit;
+        let told = unit << SLOTS | slots;
+        let claim = |word: &AtomicU64| word.compare_exchange(0, told, SeqCst, Relaxed).is_ok();
+        // Without a place for it the count tells.
+        let _told = words.iter().any(is_known) || words.iter().any(claim);
+    }
+
+    /// A unit that was remembered, with the slots, and is not any more.
+    pub fn take_repaired(&self) -> Option<(u64, u64)> {
+        let mut words = self.head().repaired.iter();
+        let word = words.find_map(|word| match word.load(Relaxed) {
+            0 => None,
+            _ => Some(word.swap(0, SeqCst)).filter(|&word| word != 0),
+        })?;
+        Some((word >> SLOTS, word & ((1 << SLOTS) - 1)))
     }
 
     pub fn count(&self, count: Count, by: u64) {

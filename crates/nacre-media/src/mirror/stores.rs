@@ -374,7 +374,7 @@ fn whole_units(at: DeviceOffset, left: usize) -> usize {
 
 impl Leg {
     /// Stores bytes unless they are there already; answers whether it did.
-    fn make_equal(&self, at: u64, wanted: &[u8]) -> bool {
+    pub(super) fn make_equal(&self, at: u64, wanted: &[u8]) -> bool {
         let at = DeviceOffset(at);
         let differs = !self.data.has(at, wanted);
         if differs {

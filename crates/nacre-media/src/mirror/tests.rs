@@ -15,6 +15,7 @@ use tempfile::TempDir;
 mod large;
 mod reads;
 mod rebuilt;
+mod repair;
 mod scrub;
 
 use super::{LegFacts, LegRegistry, LegState, Mirror, NewLeg};

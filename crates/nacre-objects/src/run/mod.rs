@@ -47,14 +47,24 @@ impl Pool {
             return Ok(());
         }
         self.look_at_copies();
-        let mut done = self.run(transaction);
-        while done.as_ref().is_err_and(is_full) && self.store.make_room()? {
-            done = self.run(transaction);
+        if let Err(error) = self.run(transaction) {
+            self.run_again(error, transaction)?;
         }
-        done.map_err(|error| self.blamed(error))?;
         // The transaction is done, whatever becomes of this; who comes next hears of a failure.
         let _ = self.store.gather_some();
         Ok(())
+    }
+
+    /// Does once more what found no room, or damage, if something helps.
+    #[cold]
+    fn run_again(&self, mut error: Error, transaction: &Transaction<'_>) -> Result<()> {
+        while is_full(&error) && self.store.make_room()? || self.repairs(&error) {
+            match self.run(transaction) {
+                Ok(()) => return Ok(()),
+                Err(other) => error = other,
+            }
+        }
+        Err(self.blamed(error))
     }
 
     fn run(&self, transaction: &Transaction<'_>) -> Result<()> {
@@ -172,9 +182,11 @@ impl<'t> Run<'_, 't> {
     fn follow(&mut self, of: ObjectId, item: &[u8], wanted: Kind) -> Result<Link> {
         let link = link_of(of, item)?;
         self.lock(link.object)?;
+        let store = &self.pool.store;
+        let is_same = || Ok::<_, Error>(store.generation(link.object)? == link.generation);
         let same = match self.tx.is_created(link.object) {
             true => true,
-            false => self.pool.store.generation(link.object)? == link.generation,
+            false => is_same()? || store.repair_object_copies(link.object) && is_same()?,
         };
         match same && link.kind == wanted {
             true => Ok(link),

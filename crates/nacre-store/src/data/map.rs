@@ -133,9 +133,10 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
         }
         let node = self.node(leaf.words);
         let word = |page: u64| node.word((page % FANOUT) as usize);
-        let entry = self
-            .decode(word(page), 1, page)
-            .ok_or_else(|| self.damaged("block map entry", leaf.word_at(page)))?;
+        let entry = match self.decode(word(page), 1, page) {
+            Some(entry) => entry,
+            None => self.entry_once_more(leaf.word_at(page), 1, page)?,
+        };
         let mut most = end.min(leaf.end()) - page;
         if !entry.is_hole() {
             most = most.min(self.store.units - entry.unit().0);
@@ -274,8 +275,18 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
     /// Decodes a root word that was loaded before.
     #[inline]
     pub(crate) fn open_root(&self, word: u64) -> Result<Root> {
-        self.decode_root(word)
-            .ok_or_else(|| self.damaged("block map root", self.root_at))
+        match self.decode_root(word) {
+            Some(root) => Ok(root),
+            None => self.root_once_more(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn root_once_more(&self) -> Result<Root> {
+        self.store.repair_onode_copies(self.id, self.root_at);
+        let root = self.decode_root(self.store.volume().load_u64(self.root_at));
+        root.ok_or_else(|| self.damaged("block map root", self.root_at))
     }
 
     #[inline]
@@ -312,8 +323,49 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
 
     #[inline(always)]
     fn node_entry(&self, at: VolumeOffset, level: u32, index: u64) -> Result<MapWord> {
-        self.peek(at, level, index)
-            .ok_or_else(|| self.damaged("block map entry", at))
+        match self.peek(at, level, index) {
+            Some(entry) => Ok(entry),
+            None => self.entry_once_more(at, level, index),
+        }
+    }
+
+    /// The entry of a word that was wrong.
+    #[cold]
+    #[inline(never)]
+    fn entry_once_more(&self, at: VolumeOffset, level: u32, index: u64) -> Result<MapWord> {
+        let node = at.unit();
+        for index in (index & !(FANOUT - 1)..).take(FANOUT as usize) {
+            let at = word_address(node, index);
+            // A hole looks like what was overwritten by zeros, and like what was never written: it
+            // counts where a map is, and no file that got the unit of one.
+            self.store.repair_map_copies(at, &|word| {
+                self.decode(word, level, index).is_some() && self.leads_to(at, level, index)
+            });
+        }
+        let entry = self.peek(at, level, index);
+        entry.ok_or_else(|| self.damaged("block map entry", at))
+    }
+
+    /// Whether the word for an index of a level lies there now. Who frees a map has all of it.
+    fn leads_to(&self, at: VolumeOffset, level: u32, index: u64) -> bool {
+        let page = index << shift_of(level);
+        let root = self.decode_root(self.store.volume().load_u64(self.root_at));
+        let below = |node: UnitNo, above: u32| {
+            let index = page >> shift_of(above);
+            let entry = self.peek(word_address(node, index), above, index)?;
+            (!entry.is_hole()).then(|| entry.unit())
+        };
+        let root = root.filter(|root| !root.entry.is_hole() && root.height >= level);
+        let node = root.and_then(|root| {
+            let mut levels = (level + 1..=root.height).rev();
+            levels.try_fold(root.entry.unit(), below)
+        });
+        self.is_released() || node.is_some_and(|node| word_address(node, index) == at)
+    }
+
+    /// Whether the object is gone whose map it was.
+    fn is_released(&self) -> bool {
+        self.root_at == VolumeOffset(0)
     }
 
     #[inline(always)]
@@ -456,7 +508,7 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
             return;
         }
         for (index, word) in self.words_in_use(entry.unit(), level, page) {
-            if let Some(below) = self.decode(word, level, index) {
+            if let Some(below) = self.decode_in_use(word, entry.unit(), level, index) {
                 self.release_below(below, level - 1, index << shift_of(level), release);
             }
         }
@@ -482,13 +534,23 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
             return;
         }
         for (index, word) in self.words_in_use(entry.unit(), level, page) {
-            match self.decode(word, level, index) {
+            match self.decode_in_use(word, entry.unit(), level, index) {
                 Some(below) => self.walk_below(below, level - 1, index << shift_of(level), visit),
                 None => {
                     visit(Met::Damaged(word_address(entry.unit(), index)));
                 }
             }
         }
+    }
+
+    /// What a word of a node says that was loaded before.
+    #[inline]
+    fn decode_in_use(&self, word: u64, node: UnitNo, level: u32, index: u64) -> Option<MapWord> {
+        let known = self.decode(word, level, index);
+        known.or_else(|| {
+            let at = word_address(node, index);
+            self.entry_once_more(at, level, index).ok()
+        })
     }
 
     /// The words of a node that are not zero, each with its index in the level: of small objects

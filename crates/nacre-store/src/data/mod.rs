@@ -204,14 +204,10 @@ impl<'s> File<'s> {
 
     #[inline]
     fn open_size(&self, word: u64) -> Result<u64> {
-        CheckedWord(word)
-            .open(size_salt(self.id))
-            .ok_or_else(|| self.bad_size())
-    }
-
-    #[cold]
-    fn bad_size(&self) -> StoreError {
-        StoreError::corrupt(Some(self.id), "size word", self.onode.add(ONODE_SIZE_AT))
+        match CheckedWord(word).open(size_salt(self.id)) {
+            Some(size) => Ok(size),
+            None => self.store.size_once_more(self.id, self.onode),
+        }
     }
 }
 

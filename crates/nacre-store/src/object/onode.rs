@@ -13,7 +13,7 @@ use zerocopy::{IntoBytes, transmute};
 use crate::error::{Result, StoreError};
 use crate::layout::{
     INLINE_MAX, ListedBlock, ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_NLINK_AT,
-    ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
+    ONODE_SIZE, ONODE_SIZE_AT, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
 };
 use crate::object::blocks::KnownBlock;
 use crate::object::lock::ObjectGuard;
@@ -126,10 +126,17 @@ impl Attrs {
 impl Attrs {
     /// As [`Attrs::decode`], word by word from the medium; may be torn.
     #[inline(always)]
-    fn load(onode: &CheckedRange<'_, ONODE_SIZE>, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
+    fn load(
+        store: &Store,
+        onode: &CheckedRange<'_, ONODE_SIZE>,
+        id: ObjectId,
+        at: VolumeOffset,
+    ) -> Result<Attrs> {
         let word = |place: usize| onode.word(place / 8);
-        let size = CheckedWord(word(offset_of!(RawOnode, size))).open(size_salt(id));
-        let size = size.ok_or_else(|| StoreError::corrupt(Some(id), "size word", at))?;
+        let size = match CheckedWord(word(offset_of!(RawOnode, size))).open(size_salt(id)) {
+            Some(size) => size,
+            None => store.size_once_more(id, at)?,
+        };
         Ok(Attrs {
             mode: onode.u32(offset_of!(RawOnode, mode)),
             uid: onode.u32(offset_of!(RawOnode, uid)),
@@ -227,7 +234,10 @@ impl Store {
     pub fn inline(&self, id: ObjectId, bytes: &mut [u8; INLINE_MAX]) -> Result<usize> {
         self.read_stable(id, || {
             let at = self.onode_live(id)?;
-            let raw = self.raw_onode(at)?;
+            let mut raw = self.raw_onode(at)?;
+            if raw.inline_len.get() as usize > INLINE_MAX && self.repair_onode_copies(id, at) {
+                raw = self.raw_onode(at)?;
+            }
             let len = raw.inline_len.get() as usize;
             if len > INLINE_MAX {
                 return Err(StoreError::corrupt(Some(id), "inline length", at));
@@ -280,7 +290,7 @@ impl Store {
     pub(crate) fn onode_live(&self, id: ObjectId) -> Result<VolumeOffset> {
         let at = self.onode_at(id)?;
         if self.volume.load_u32(VolumeOffset(at.0 + ONODE_MODE_AT)) == 0 {
-            return Err(StoreError::NoSuchObject(id));
+            self.onode_once_more(id, at)?;
         }
         if !self.is_verified(at.unit()) {
             self.verify_onode(id, at)?;
@@ -302,7 +312,7 @@ impl Store {
         tree: Tree,
     ) -> Result<Option<u64>> {
         let word = self.volume.load_u64(root_word_at(at, tree));
-        open_root(word, id, at)
+        open_root(word, id, at).or_else(|_| self.root_once_more(id, at, tree))
     }
 
     #[inline(always)]
@@ -310,12 +320,12 @@ impl Store {
         let at = self.onode_at(id)?;
         let onode = self.volume.checked_range(at);
         if onode.u32(offset_of!(RawOnode, mode)) == 0 {
-            return Err(StoreError::NoSuchObject(id));
+            self.onode_once_more(id, at)?;
         }
         if !self.is_verified(at.unit()) {
             self.verify_onode(id, at)?;
         }
-        Attrs::load(&onode, id, at)
+        Attrs::load(self, &onode, id, at)
     }
 
     /// Checks all onodes of the unit and remembers when all are sound; a damaged neighbour does not
@@ -330,10 +340,15 @@ impl Store {
         for place in (0..UNIT_SIZE as usize).step_by(ONODE_SIZE) {
             let mode = onodes.u32(place + ONODE_MODE_AT as usize);
             let onode = VolumeOffset(unit.offset().0 + place as u64);
-            let sound = mode == 0 || {
+            let is_sound = || -> Result<bool> {
                 let raw = self.raw_onode(onode)?;
-                site::check(raw.crc.get() == onode_crc(&raw))
+                Ok(site::check(raw.crc.get() == onode_crc(&raw)))
             };
+            let mut sound = mode == 0 || is_sound()?;
+            if !sound && onode == at {
+                self.repair_onode_copies(id, at);
+                sound = is_sound()?;
+            }
             if !sound && onode == at {
                 return Err(StoreError::corrupt(Some(id), "onode", at));
             }
@@ -343,6 +358,40 @@ impl Store {
             self.set_verified(unit);
         }
         Ok(())
+    }
+
+    /// What the onode of an object is nothing in was perhaps overwritten.
+    #[cold]
+    #[inline(never)]
+    fn onode_once_more(&self, id: ObjectId, at: VolumeOffset) -> Result<()> {
+        self.repair_onode_copies(id, at);
+        match self.volume.load_u32(at.add(ONODE_MODE_AT)) {
+            0 => Err(StoreError::NoSuchObject(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The size of an object whose size word was wrong.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn size_once_more(&self, id: ObjectId, at: VolumeOffset) -> Result<u64> {
+        self.repair_onode_copies(id, at);
+        let word = self.volume.load_u64(at.add(ONODE_SIZE_AT));
+        let size = CheckedWord(word).open(size_salt(id));
+        size.ok_or_else(|| StoreError::corrupt(Some(id), "size word", at))
+    }
+
+    /// The root node of a tree whose word in the onode was wrong.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn root_once_more(
+        &self,
+        id: ObjectId,
+        at: VolumeOffset,
+        tree: Tree,
+    ) -> Result<Option<u64>> {
+        self.repair_onode_copies(id, at);
+        open_root(self.volume.load_u64(root_word_at(at, tree)), id, at)
     }
 }
 

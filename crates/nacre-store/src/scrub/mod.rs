@@ -95,6 +95,12 @@ pub fn scrub_spans(
     scrub_on((store, 1), spans, wanted, told)
 }
 
+/// What was damaged on the copy that is read and repaired by who met it, since this was last asked.
+pub fn repaired_by_readers(store: &Store) -> Report {
+    let told = std::iter::from_fn(|| store.volume().take_repaired());
+    Report::of(store, told.collect())
+}
+
 /// What spans were found to be, of which not all is known yet.
 #[derive(Default)]
 struct Compared {

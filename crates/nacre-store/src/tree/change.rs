@@ -284,6 +284,12 @@ impl Tx<'_> {
     }
 
     pub(super) fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
+        let descend = || self.descend_once(which, root, key);
+        descend().or_else(|error| self.store.once_more(error, descend))
+    }
+
+    #[inline(always)]
+    fn descend_once(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
         let mut steps = SmallVec::new();
         let (mut unit, mut above) = (root, None);
         for _ in 0..MAX_DEPTH {
@@ -550,14 +556,11 @@ impl Tx<'_> {
         let level = self.scratch.nodes[left].level();
         let right = self.new_node(which, level)?;
         let nodes = self.scratch.nodes.get_disjoint_mut([left, right]);
-        let damaged = self.store.damaged(which, unit);
-        let Ok([left, right]) = nodes else {
-            return Err(damaged);
-        };
-        match divide(left, right, index, key, payload) {
-            Ok(separator) => Ok((right.unit, separator)),
-            Err(Damaged) => Err(damaged),
-        }
+        let done = nodes.map_err(|_| Damaged).and_then(|[left, right]| {
+            let separator = divide(left, right, index, key, payload)?;
+            Ok((right.unit, separator))
+        });
+        done.map_err(|Damaged| self.store.damaged(which, unit))
     }
 
     /// Removes what became empty, merges what became sparse, from the leaf up.

@@ -9,5 +9,6 @@ mod place;
 mod read;
 mod walk;
 
+pub(crate) use read::TreeId;
 pub use read::Visit;
 pub(crate) use walk::{TreePart, release, walk};

@@ -94,7 +94,10 @@ impl Store {
         };
         let mut from = from.to_vec();
         loop {
-            self.read_stable(id, || self.copy_leaf(which, &from, &mut leaf))?;
+            let mut copy = || self.copy_leaf(which, &from, &mut leaf);
+            if let Err(error) = self.read_stable(id, &mut copy) {
+                self.once_more(error, || self.read_stable(id, copy))?;
+            }
             if leaf.filled && self.visit_leaf(which, &leaf, &from, visit)?.is_break() {
                 return Ok(());
             }
@@ -118,17 +121,37 @@ impl Store {
         let Some(root) = self.root_of(which)? else {
             return Ok(None);
         };
-        let (at, view) = self.leaf_of(which, root, key)?;
-        let damaged = |_| self.damaged(which, at);
-        let Ok(index) = view.find(key).map_err(damaged)? else {
+        let (mut at, mut view) = self.leaf_of(which, root, key)?;
+        let found = match view.find(key) {
+            Ok(found) => found,
+            Err(Damaged) => {
+                self.repair_node_copies(which, at);
+                (at, view) = self.leaf_of(which, root, key)?;
+                view.find(key).map_err(|Damaged| self.damaged(which, at))?
+            }
+        };
+        let Ok(index) = found else {
             return Ok(None);
         };
-        let slot = view.slot(index).map_err(damaged)?;
+        let slot = view.slot(index).map_err(|_| self.damaged(which, at))?;
         take(at, &view, &slot).map(Some)
     }
 
     /// The leaf that covers a key.
     pub(super) fn leaf_of(
+        &self,
+        which: TreeId,
+        root: UnitNo,
+        key: &SearchKey<'_>,
+    ) -> Result<(UnitNo, View<MediaPage<'_>>)> {
+        match self.leaf_of_once(which, root, key) {
+            Ok(found) => Ok(found),
+            Err(error) => self.once_more(error, || self.leaf_of_once(which, root, key)),
+        }
+    }
+
+    #[inline(always)]
+    fn leaf_of_once(
         &self,
         which: TreeId,
         root: UnitNo,
@@ -168,19 +191,49 @@ impl Store {
         if !self.is_verified(unit) {
             self.verify_node(which, unit)?;
         }
-        let page = MediaPage::new(&self.volume, unit);
-        match View::open(page, which.object, which.tree) {
-            Ok(view) if above.is_none_or(|above| view.level() + 1 == above) => Ok(view),
-            _ => Err(self.damaged(which, unit)),
+        match self.open_node(which, unit, above) {
+            Some(view) => Ok(view),
+            None => self.node_once_more(which, unit, above),
         }
+    }
+
+    #[inline(always)]
+    fn open_node(
+        &self,
+        which: TreeId,
+        unit: UnitNo,
+        above: Option<u8>,
+    ) -> Option<View<MediaPage<'_>>> {
+        let page = MediaPage::new(&self.volume, unit);
+        let view = View::open(page, which.object, which.tree).ok()?;
+        let fits = above.is_none_or(|above| view.level() + 1 == above);
+        fits.then_some(view)
+    }
+
+    /// A node that was damaged after it was verified.
+    #[cold]
+    #[inline(never)]
+    fn node_once_more(
+        &self,
+        which: TreeId,
+        unit: UnitNo,
+        above: Option<u8>,
+    ) -> Result<View<MediaPage<'_>>> {
+        let error = self.damaged(which, unit);
+        self.open_node(which, unit, above).ok_or(error)
     }
 
     #[cold]
     fn verify_node(&self, which: TreeId, unit: UnitNo) -> Result<()> {
-        let mut node = [0; NODE_BYTES];
-        self.read_used(unit, &mut node);
-        let sound = verify(&node, unit, which.object, which.tree);
-        sound.map_err(|_| self.damaged(which, unit))?;
+        let is_sound = || {
+            let mut node = [0; NODE_BYTES];
+            self.read_used(unit, &mut node);
+            verify(&node, unit, which.object, which.tree)
+        };
+        if is_sound().is_err() {
+            let error = self.damaged(which, unit);
+            is_sound().map_err(|_| error)?;
+        }
         self.set_verified(unit);
         Ok(())
     }
@@ -202,7 +255,11 @@ impl Store {
         read(heap.clamp(LINE, NODE_BYTES)..NODE_BYTES);
     }
 
+    /// The error of a node that says what cannot be. Who looks once more finds another copy of it,
+    /// if that is right.
+    #[cold]
     pub(super) fn damaged(&self, which: TreeId, unit: UnitNo) -> StoreError {
+        self.repair_node_copies(which, unit);
         StoreError::corrupt(Some(which.object), "tree node", unit.offset())
     }
 
@@ -223,8 +280,15 @@ impl Store {
         let (start, len) = self.overflow_range(which, unit, &raw)?;
         value.clear();
         value.resize(len, 0);
-        self.volume.read(start.offset(), value);
-        match site::check(crc32c(value) == raw.crc.get()) {
+        let mut read = || {
+            self.volume.read(start.offset(), value);
+            site::check(crc32c(value) == raw.crc.get())
+        };
+        let is_right = read() || {
+            self.repair_value_copies(start, len, raw.crc.get());
+            read()
+        };
+        match is_right {
             true => Ok(()),
             false => Err(StoreError::corrupt(
                 Some(which.object),

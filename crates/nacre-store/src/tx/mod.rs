@@ -238,7 +238,11 @@ impl<'s> Tx<'s> {
             return Ok(());
         }
         let onode = self.store.volume.checked_range::<ONODE_SIZE>(at);
-        let removed = Removed::new(id, at, |field| onode.word(field / 8))?;
+        let removed = || Removed::new(id, at, |field| onode.word(field / 8));
+        let removed = removed().or_else(|error| {
+            self.store.repair_onode_copies(id, at);
+            self.store.once_more(error, removed)
+        })?;
         const { assert!(offset_of!(RawOnode, mode) + 4 == offset_of!(RawOnode, uid)) };
         let mode = offset_of!(RawOnode, mode);
         let word = onode.word(mode / 8) & !u64::from(u32::MAX);
@@ -361,7 +365,8 @@ impl<'s> Tx<'s> {
                 (root, onode.u32(ONODE_GENERATION_AT as usize))
             }
         };
-        let root = open_root(root, id, at)?.map(UnitNo);
+        let root = open_root(root, id, at).or_else(|_| self.store.root_once_more(id, at, tree));
+        let root = root?.map(UnitNo);
         Ok(TreeOwner { root, generation })
     }
 

@@ -3,7 +3,9 @@
 use super::End;
 use crate::commands::scrub::sentences;
 use nacre_fs::Fs;
-use nacre_store::scrub::{Damage, Doubtful, Progress, Report, scrub, scrub_spans};
+use nacre_store::scrub::{
+    Damage, Doubtful, Progress, Report, repaired_by_readers, scrub, scrub_spans,
+};
 use nacre_volume::VolumeError;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -18,12 +20,13 @@ const LOOKS: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 
 /// Scrubs a pool when `pause` is over since its last time, and what a reader found damaged at once,
-/// until the end comes.
+/// until the end comes. Tells what readers repaired.
 pub fn now_and_then(path: &Path, fs: &Fs, pause: Option<Duration>, end: &End) {
     let pause = pause.unwrap_or(PAUSE);
     let volume = fs.store().volume();
     let mut known = HashSet::new();
     while !end.within(LOOKS.min(pause)) {
+        tell_repaired(path, fs, &mut known);
         while let Some(span) = volume.take_suspect() {
             let go_on = &mut |_| ControlFlow::Continue(());
             let report = scrub_spans(fs.store(), span..span + 1, &Doubtful::Told, go_on);
@@ -34,6 +37,11 @@ pub fn now_and_then(path: &Path, fs: &Fs, pause: Option<Duration>, end: &End) {
             tell(path, fs, report, &mut known);
         }
     }
+    tell_repaired(path, fs, &mut known);
+}
+
+fn tell_repaired(path: &Path, fs: &Fs, known: &mut HashSet<u64>) {
+    tell(path, fs, Ok(repaired_by_readers(fs.store())), known);
 }
 
 fn once(fs: &Fs, pause: Duration, end: &End) -> Result<Report, VolumeError> {
