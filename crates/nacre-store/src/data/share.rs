@@ -2,6 +2,8 @@
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 use super::{Change, page_start, pages_of};
 use crate::alloc::Run;
@@ -138,12 +140,12 @@ impl Sharing<'_, '_, '_> {
 
     /// Writes what stands for a node of the source: the word that leads there, or a hole.
     fn node(&mut self, node: UnitNo, level: u32, first: u64) -> Result<MapWord> {
-        let mut words = [0; FANOUT as usize];
+        let mut words = [U64::ZERO; FANOUT as usize];
         match level {
             1 => self.lowest(node, first, &mut words)?,
             _ => self.inner(node, level, first, &mut words)?,
         }
-        if words.iter().all(|&word| word == 0) {
+        if words.iter().all(|&word| word == U64::ZERO) {
             return Ok(MapWord::HOLE);
         }
         let unit = self.tx.store.take_space(|alloc| alloc.take_one(None))?;
@@ -153,13 +155,12 @@ impl Sharing<'_, '_, '_> {
         });
         let volume = &self.tx.store.volume;
         volume.expect_stores(unit.offset(), UNIT_SIZE);
-        let bytes = words.map(u64::to_le_bytes);
-        let stored = volume.write(unit.offset(), bytes.as_flattened(), StoreKind::Metadata);
+        let stored = volume.write(unit.offset(), words.as_bytes(), StoreKind::Metadata);
         self.tx.fresh(stored);
         Ok(MapWord::written(unit))
     }
 
-    fn inner(&mut self, node: UnitNo, level: u32, first: u64, words: &mut [u64]) -> Result<()> {
+    fn inner(&mut self, node: UnitNo, level: u32, first: u64, words: &mut [U64]) -> Result<()> {
         for (index, word) in (first..).zip(words) {
             let below = self.source.child(node, level, index)?;
             if below.is_hole() {
@@ -167,13 +168,13 @@ impl Sharing<'_, '_, '_> {
             }
             let made = self.node(below.unit(), level - 1, index * FANOUT)?;
             if !made.is_hole() {
-                *word = made.encode(entry_salt(self.target, level, index));
+                *word = made.encode(entry_salt(self.target, level, index)).into();
             }
         }
         Ok(())
     }
 
-    fn lowest(&mut self, node: UnitNo, first: u64, words: &mut [u64]) -> Result<()> {
+    fn lowest(&mut self, node: UnitNo, first: u64, words: &mut [U64]) -> Result<()> {
         let leaf = Leaf::node(node.offset(), first);
         let end = leaf.end().min(self.end);
         let mut page = first;
@@ -184,7 +185,7 @@ impl Sharing<'_, '_, '_> {
                 let places = &mut words[(page - first) as usize..][..run.count as usize];
                 for (step, word) in (0..).zip(places) {
                     let salt = entry_salt(self.target, 1, page + step);
-                    *word = entry.advance(step).encode(salt);
+                    *word = entry.advance(step).encode(salt).into();
                 }
             }
             page = run.end();
