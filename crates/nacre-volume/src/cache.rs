@@ -16,6 +16,15 @@ use crate::error::VolumeError;
 use crate::label;
 use crate::layout::{DATA_START, LEAST_ROOM};
 
+/// The least size of a file system that an image may be in.
+const LEAST_SYSTEM: u64 = 16 << 20;
+
+/// Bytes of the file system that an image is in, if it has a size.
+fn system_size(image: &Image) -> Option<u64> {
+    let system = fstatvfs(image.fd()).ok()?;
+    (system.f_blocks > 0).then(|| system.f_blocks * system.f_frsize)
+}
+
 /// A disk and its journal.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -162,11 +171,7 @@ impl Cache {
     /// allows.
     pub fn room(&self, image: &Image) -> u64 {
         let usual = || {
-            let system = fstatvfs(image.fd())
-                .ok()
-                .filter(|system| system.f_blocks > 0);
-            let bytes = system.map(|system| system.f_blocks * system.f_frsize);
-            let most = bytes.into_iter().chain(memory_limit()).min();
+            let most = system_size(image).into_iter().chain(memory_limit()).min();
             most.map_or(u64::MAX, |most| most / 2)
         };
         let room = match self.asked {
@@ -174,6 +179,20 @@ impl Cache {
             asked => asked,
         };
         room.max(LEAST_ROOM)
+    }
+
+    /// Refuses a file system for a new image where metadata alone may wait for room for ever.
+    pub fn look_for_room(&self, image: &Image) -> Result<(), VolumeError> {
+        match system_size(image) {
+            Some(size) if size < LEAST_SYSTEM => Err(self.unusable(format!(
+                "its folder has {} MiB in all, and has to have {}; make it larger (`mount -o \
+                 remount,size=1G /dev/shm`, `docker run --shm-size=1g`), or name another one in \
+                 NACRE_SESSION_DIR",
+                size >> 20,
+                LEAST_SYSTEM >> 20
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the empty journal of a new pool.

@@ -239,6 +239,7 @@ impl Volume {
         }
         let image = Image::create(file, &cache.device, cache.key(self.uuid()));
         let image = image.map_err(|why| cache.unusable(why))?;
+        cache.look_for_room(&image)?;
         set_position(&image, journal.position());
         image.set_room(cache.room(&image));
         cache.share_legs(&image, true)?;

@@ -9,6 +9,9 @@ main() {
     export NACRE_SESSION_DIR=$folder
     note "from the start"
     refuses "a run" "find room" unshare -rm bash -c "mount -t tmpfs -o size=16k none $folder && exec $run true"
+    refuses "a pool on a disk" "has 8 MiB in all" \
+        unshare -rm bash -c "mount -t tmpfs -o size=8m none $folder && exec $NACRE create --size 64M $DISK_FOLDER/disk.pool"
+    gives "what it left" "" find "$DISK_FOLDER" -maxdepth 1 -name disk.pool
 
     note "while a program works"
     cat >"$SCRATCH/fill" <<END
