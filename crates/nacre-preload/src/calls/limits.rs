@@ -46,8 +46,9 @@ fn set_addresses(c: &mut Call<'_>, limits: usize) -> Result<isize, Stop> {
     }
     let ours = c.vfs().addresses() + LIBRARY;
     let [_, most] = kernel::limits(RLIMIT_AS as usize);
-    // Only who may raises the hard limit: not we, on top of one that stays as it is.
-    let hard = with(hard, ours).min(hard.max(most));
+    // Who leaves the hard limit as it is, or lowers it, may not be allowed to raise it.
+    let highest = if hard > most { RLIM_INFINITY } else { most };
+    let hard = with(hard, ours).min(highest);
     let both = [with(soft, ours).min(hard), hard];
     Ok(c.native_with(&[(limits, both.map(u64::to_ne_bytes).as_flattened())]))
 }
