@@ -2,34 +2,24 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
-use nacre_store::structure_index::{Part, Structure, survey};
-use nacre_store::{FormatOptions, Store};
-use nacre_testkit::pool::{CAREFUL, Devices};
-use nacre_volume::{CreateOptions, LegState};
+use nacre_store::structure_index::{Structure, survey};
+use nacre_testkit::damage::{NAMES, are_alike, two_copies, wreck};
+use nacre_testkit::pool::PoolFiles;
+use nacre_volume::LegState;
 
-const NAMES: [&str; 2] = ["a", "b"];
-
-fn pool() -> (Devices, Pool) {
-    let devices = Devices::below(Path::new("/dev/shm"));
-    let options = CreateOptions {
-        copies: 2,
-        ..CAREFUL
-    };
-    let volume = devices.volume(&NAMES, 32 << 20, options);
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    drop(volume);
-    let pool = Pool::open(devices.file("a"), OpenOptions::default()).unwrap();
-    (devices, pool)
+fn pool() -> (PoolFiles, Pool) {
+    let files = two_copies();
+    let pool = Pool::open(files.file("a"), OpenOptions::default()).unwrap();
+    (files, pool)
 }
 
 #[test]
 fn a_copy_that_something_was_written_over_is_given_up_by_who_changes_the_pool() {
     for name in NAMES {
-        let (devices, pool) = pool();
-        let file = File::options().write(true).open(devices.file(name));
+        let (files, pool) = pool();
+        let file = File::options().write(true).open(files.file(name));
         file.unwrap().write_all_at(&[7; 4 << 20], 0).unwrap();
         let mut t = Transaction::new();
         t.create_collection(b"one");
@@ -43,8 +33,6 @@ fn a_copy_that_something_was_written_over_is_given_up_by_who_changes_the_pool() 
 }
 
 const OBJECTS: u32 = 100;
-/// Where data begins on a device.
-const DATA_START: u64 = 2 << 20;
 
 fn filled(pool: &Pool) {
     let mut t = Transaction::new();
@@ -58,27 +46,6 @@ fn filled(pool: &Pool) {
     pool.commit(&t).unwrap();
 }
 
-/// Inverts what is of some kind on one device; answers how much that is.
-fn wreck(device: &Path, parts: &[Part], is_one: impl Fn(Structure) -> bool) -> usize {
-    let file = File::options().read(true).write(true).open(device).unwrap();
-    let wrecked = parts.iter().filter(|part| is_one(part.what));
-    wrecked
-        .map(|part| {
-            let (at, mut bytes) = (DATA_START + part.at.0, vec![0; part.len as usize]);
-            file.read_exact_at(&mut bytes, at).unwrap();
-            bytes.iter_mut().for_each(|byte| *byte = !*byte);
-            file.write_all_at(&bytes, at).unwrap();
-        })
-        .count()
-}
-
-/// The data of both devices, but for the ends, is the same.
-fn are_alike(devices: &Devices) -> bool {
-    let [a, b] = NAMES.map(|name| std::fs::read(devices.file(name)).unwrap());
-    let data = DATA_START as usize..DATA_START as usize + (24 << 20);
-    a[data.clone()] == b[data]
-}
-
 fn commit_one(pool: &Pool) {
     let mut t = Transaction::new();
     t.write(b"c", &0_u32.to_be_bytes(), 0, vec![0; 100]);
@@ -88,19 +55,19 @@ fn commit_one(pool: &Pool) {
 #[test]
 fn log_tails_that_were_damaged_on_one_copy_come_from_the_other() {
     for name in NAMES {
-        let (devices, pool) = pool();
+        let (files, pool) = pool();
         filled(&pool);
         let parts = survey(pool.store());
         pool.close().unwrap();
         let is_tail = |what| what == Structure::LogTailWord;
-        assert!(wreck(&devices.file(name), &parts, is_tail) >= 1024);
-        let problems = Pool::check(devices.file("b")).unwrap();
+        assert!(wreck(&files.file(name), &parts, is_tail) >= 1024);
+        let problems = Pool::check(files.file("b")).unwrap();
         assert!(problems.is_empty(), "{name}: {problems:?}");
-        let pool = Pool::open(devices.file("b"), OpenOptions::default()).unwrap();
+        let pool = Pool::open(files.file("b"), OpenOptions::default()).unwrap();
         commit_one(&pool);
         pool.close().unwrap();
         assert!(
-            name == "b" || are_alike(&devices),
+            name == "b" || are_alike(&files),
             "{name}: the copies differ"
         );
     }
@@ -109,15 +76,15 @@ fn log_tails_that_were_damaged_on_one_copy_come_from_the_other() {
 #[test]
 fn metadata_that_was_damaged_on_one_copy_comes_from_the_other_after_a_crash() {
     for name in NAMES {
-        let (devices, pool) = pool();
+        let (files, pool) = pool();
         filled(&pool);
         let is_judged = |what| matches!(what, Structure::Onode | Structure::TreeNode(..));
-        let wrecked = wreck(&devices.file(name), &survey(pool.store()), is_judged);
+        let wrecked = wreck(&files.file(name), &survey(pool.store()), is_judged);
         assert!(wrecked > 2 * OBJECTS as usize);
         drop(pool.into_store().abandon());
-        let problems = Pool::check(devices.file("b")).unwrap();
+        let problems = Pool::check(files.file("b")).unwrap();
         assert!(problems.is_empty(), "{name}: {problems:?}");
-        let pool = Pool::open(devices.file("b"), OpenOptions::default()).unwrap();
+        let pool = Pool::open(files.file("b"), OpenOptions::default()).unwrap();
         for number in 0..OBJECTS {
             let (name, mut bytes) = (number.to_be_bytes(), [0; 3001]);
             let expected = vec![number as u8; 3000];
@@ -129,6 +96,6 @@ fn metadata_that_was_damaged_on_one_copy_comes_from_the_other_after_a_crash() {
         }
         commit_one(&pool);
         pool.close().unwrap();
-        assert!(are_alike(&devices), "{name}: the copies differ");
+        assert!(are_alike(&files), "{name}: the copies differ");
     }
 }

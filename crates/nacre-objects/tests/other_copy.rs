@@ -3,21 +3,15 @@
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
-use nacre_store::layout::Tree;
 use nacre_store::scrub::{Doubtful, scrub_spans};
 use nacre_store::structure_index::{Part, Structure, survey};
-use nacre_store::{FormatOptions, Store};
-use nacre_testkit::pool::{CAREFUL, Devices};
-use nacre_volume::CreateOptions;
+use nacre_testkit::damage::{self, DATA_START, KINDS, NAMES, are_alike, two_copies};
+use nacre_testkit::pool::PoolFiles;
 
-const NAMES: [&str; 2] = ["a", "b"];
-/// Where data begins on a device.
-const DATA_START: u64 = 2 << 20;
 const OBJECTS: u8 = 3;
 const KEYS: u8 = 60;
 /// Whole units: nothing but the value lies in them.
@@ -26,7 +20,7 @@ const LONG: usize = 8192;
 const FAR: u64 = 2 << 30;
 
 struct Rig {
-    devices: Devices,
+    files: PoolFiles,
     parts: Vec<Part>,
 }
 
@@ -45,16 +39,8 @@ fn value(number: u8, len: usize) -> Vec<u8> {
 impl Rig {
     /// A closed pool whose metadata nobody has looked at since.
     fn new() -> Rig {
-        let devices = Devices::below(Path::new("/dev/shm"));
-        let options = CreateOptions {
-            copies: 2,
-            ..CAREFUL
-        };
-        let volume = devices.volume(&NAMES, 32 << 20, options);
-        Store::format(&volume, &FormatOptions::default()).unwrap();
-        drop(volume);
         let mut rig = Rig {
-            devices,
+            files: two_copies(),
             parts: Vec::new(),
         };
         let pool = rig.open();
@@ -78,27 +64,17 @@ impl Rig {
     }
 
     fn open(&self) -> Pool {
-        Pool::open(self.devices.file("a"), OpenOptions::default()).unwrap()
+        Pool::open(self.files.file("a"), OpenOptions::default()).unwrap()
     }
 
     /// Inverts what is of some kind on one device; answers how much that is.
     fn wreck(&self, name: &str, is_one: impl Fn(Structure) -> bool) -> usize {
-        let device = self.devices.file(name);
-        let file = File::options().read(true).write(true).open(device).unwrap();
-        let wrecked = self.parts.iter().filter(|part| is_one(part.what));
-        wrecked
-            .map(|part| {
-                let (at, mut bytes) = (DATA_START + part.at.0, vec![0; part.len as usize]);
-                file.read_exact_at(&mut bytes, at).unwrap();
-                bytes.iter_mut().for_each(|byte| *byte = !*byte);
-                file.write_all_at(&bytes, at).unwrap();
-            })
-            .count()
+        damage::wreck(&self.files.file(name), &self.parts, is_one)
     }
 
     /// Spoils where the first object's nodes of some kind begin.
     fn wreck_heads(&self, name: &str, is_one: impl Fn(Structure) -> bool) {
-        let file = File::options().write(true).open(self.devices.file(name));
+        let file = File::options().write(true).open(self.files.file(name));
         let file = file.unwrap();
         let mut parts = self.parts.iter().filter(|part| is_one(part.what));
         let object = parts.next_back().and_then(|part| part.object);
@@ -114,7 +90,7 @@ impl Rig {
 
     /// What is of some kind on a device.
     fn metadata(&self, name: &str, is_one: impl Fn(Structure) -> bool) -> Vec<u8> {
-        let file = File::open(self.devices.file(name)).unwrap();
+        let file = File::open(self.files.file(name)).unwrap();
         let parts = self.parts.iter().filter(|part| is_one(part.what));
         let bytes = parts.map(|part| {
             let mut bytes = vec![0; part.len as usize];
@@ -123,39 +99,7 @@ impl Rig {
         });
         bytes.collect::<Vec<_>>().concat()
     }
-
-    /// What a device holds, but for the ends.
-    fn data(&self, name: &str) -> Vec<u8> {
-        let bytes = std::fs::read(self.devices.file(name)).unwrap();
-        bytes[DATA_START as usize..][..24 << 20].to_vec()
-    }
-
-    fn are_alike(&self) -> bool {
-        self.data("a") == self.data("b")
-    }
 }
-
-/// Whether a structure is of a kind.
-type Is = fn(Structure) -> bool;
-
-/// The kinds of metadata of objects.
-const KINDS: [(&str, Is); 6] = [
-    ("onodes", |what| what == Structure::Onode),
-    ("maps", |what| matches!(what, Structure::MapNode(..))),
-    ("entries", |what| {
-        matches!(what, Structure::TreeNode(Tree::Entries, _))
-    }),
-    ("attributes", |what| {
-        matches!(what, Structure::TreeNode(Tree::Xattrs, _))
-    }),
-    ("values", |what| what == Structure::Value),
-    ("everything", |what| {
-        matches!(
-            what,
-            Structure::Onode | Structure::MapNode(..) | Structure::TreeNode(..) | Structure::Value
-        )
-    }),
-];
 
 type Use = fn(&Pool, u8) -> nacre_objects::Result<()>;
 
@@ -305,14 +249,14 @@ fn read_all(pool: &Pool, what: &str) {
 impl Rig {
     /// One device alone has everything.
     fn is_whole_alone(&self, name: &str, other: &str, what: &str) {
-        let away = self.devices.file("away");
-        std::fs::rename(self.devices.file(other), &away).unwrap();
-        let pool = Pool::open(self.devices.file(name), OpenOptions::default()).unwrap();
+        let away = self.files.file("away");
+        std::fs::rename(self.files.file(other), &away).unwrap();
+        let pool = Pool::open(self.files.file(name), OpenOptions::default()).unwrap();
         read_all(&pool, what);
         pool.close().unwrap();
-        let problems = Pool::check(self.devices.file(name)).unwrap();
+        let problems = Pool::check(self.files.file(name)).unwrap();
         assert!(problems.is_empty(), "{what}: {problems:?}");
-        std::fs::rename(away, self.devices.file(other)).unwrap();
+        std::fs::rename(away, self.files.file(other)).unwrap();
     }
 }
 
@@ -327,7 +271,11 @@ fn what_is_damaged_on_the_copy_that_is_read_is_repaired_by_who_meets_it() {
             read_all(&pool, kind);
             assert!(pool.store().volume().copy_counts().repaired > 0, "{kind}");
             pool.close().unwrap();
-            assert!(rig.are_alike(), "{kind}, {}: the copies differ", call.0);
+            assert!(
+                are_alike(&rig.files),
+                "{kind}, {}: the copies differ",
+                call.0
+            );
             rig.is_whole_alone("a", "b", kind);
         }
     }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod built;
+pub mod damage;
 pub mod image;
 pub mod medium;
 pub mod names;

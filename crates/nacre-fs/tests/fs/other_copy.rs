@@ -1,22 +1,19 @@
 //! Metadata of files and folders that is damaged on one copy of a pool in memory (D113).
 
-use std::fs::File;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use nacre_fs::{Fs, FsError, InodeRef, RenameFlags, WriteAt, XattrFlags};
+use nacre_store::Store;
 use nacre_store::scrub::{Doubtful, scrub};
 use nacre_store::structure_index::{Part, Structure, survey};
-use nacre_store::{Store, Tree};
-use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles, assert_sound};
+use nacre_testkit::damage::{self, Is, KINDS, two_copies};
+use nacre_testkit::pool::{PRIVATE, PoolFiles, assert_sound};
 use nacre_types::FileOffset;
 use nacre_volume::{Access, Volume};
 
 use crate::pools::{dir, file, names, read, root, write};
 
-/// Where data begins on a device.
-const DATA_START: u64 = 2 << 20;
 const FILES: usize = 60;
 /// Where a map of two levels leads.
 const FAR: u64 = 1 << 30;
@@ -38,11 +35,7 @@ fn detach(fs: Fs) {
 
 impl Rig {
     fn new() -> Rig {
-        let files = PoolFiles::make(&PoolChoice {
-            devices: &["a", "b"],
-            copies: 2,
-            ..PoolChoice::default()
-        });
+        let files = two_copies();
         let fs = attach(&files, "a");
         let folder = dir(&fs, fs.root(), "folder");
         for number in 0..FILES {
@@ -68,39 +61,9 @@ impl Rig {
 
     /// Inverts what is of some kind on one device.
     fn wreck(&self, name: &str, is_one: Is) {
-        let device = self.files.file(name);
-        let file = File::options().read(true).write(true).open(device).unwrap();
-        let wrecked = self.parts.iter().filter(|part| is_one(part.what));
-        let wreck = |part: &Part| {
-            let (at, mut bytes) = (DATA_START + part.at.0, vec![0; part.len as usize]);
-            file.read_exact_at(&mut bytes, at).unwrap();
-            bytes.iter_mut().for_each(|byte| *byte = !*byte);
-            file.write_all_at(&bytes, at).unwrap();
-        };
-        assert!(wrecked.map(wreck).count() > 0);
+        assert!(damage::wreck(&self.files.file(name), &self.parts, is_one) > 0);
     }
 }
-
-/// Whether a structure is of a kind.
-type Is = fn(Structure) -> bool;
-
-const KINDS: [(&str, Is); 6] = [
-    ("onodes", |what| what == Structure::Onode),
-    ("maps", |what| matches!(what, Structure::MapNode(..))),
-    ("folders", |what| {
-        matches!(what, Structure::TreeNode(Tree::Entries, _))
-    }),
-    ("attributes", |what| {
-        matches!(what, Structure::TreeNode(Tree::Xattrs, _))
-    }),
-    ("values", |what| what == Structure::Value),
-    ("everything", |what| {
-        matches!(
-            what,
-            Structure::Onode | Structure::MapNode(..) | Structure::TreeNode(..) | Structure::Value
-        )
-    }),
-];
 
 fn find(fs: &Fs, folder: InodeRef, name: &str) -> Result<InodeRef, FsError> {
     Ok(fs.lookup(&root(), folder, name.as_bytes())?.node)
