@@ -68,19 +68,22 @@ static void fill(char *bytes, uint32_t tag, int block) {
     for (int k = 0; k < BLOCK; k++) bytes[k] = tag ? (char)(tag * 2654435761u >> 13) + block + k * 7 : 0;
 }
 
+// Why what is there is not as it should be.
+static char why[200];
+#define differs(...) (snprintf(why, sizeof why, __VA_ARGS__), 0)
+
 // Every byte as one of two entries says; `size` bytes are there.
 static int contents_match(int fd, size_t size, struct entry *a, struct entry *b) {
     static char got[BLOCK], one[BLOCK], two[BLOCK];
     for (size_t block = 0; block * BLOCK < size; block++) {
         size_t n = size - block * BLOCK < BLOCK ? size - block * BLOCK : BLOCK;
-        if (pread(fd, got, n, block * BLOCK) != (ssize_t)n) return 0;
+        ssize_t done = pread(fd, got, n, block * BLOCK);
+        if (done != (ssize_t)n) return differs("%zd of %zu bytes of block %zu are read: %m", done, n, block);
         fill(one, block < a->blocks ? a->tag[block] : 0, block);
         fill(two, block < b->blocks ? b->tag[block] : 0, block);
         for (size_t k = 0; k < n; k++)
-            if (got[k] != one[k] && got[k] != two[k]) {
-                fprintf(stderr, "byte %zu of block %zu is %#x, not %#x or %#x\n", k, block, got[k] & 255, one[k] & 255, two[k] & 255);
-                return 0;
-            }
+            if (got[k] != one[k] && got[k] != two[k])
+                return differs("byte %zu of block %zu is %#x, not %#x or %#x", k, block, got[k] & 255, one[k] & 255, two[k] & 255);
     }
     return 1;
 }
@@ -89,31 +92,33 @@ static int contents_match(int fd, size_t size, struct entry *a, struct entry *b)
 static int is(int worker, int i, struct entry *e, struct entry *other) {
     char path[64], to[64], expected[64];
     struct stat s, t;
-    for (int folder = 0; folder < FOLDERS; folder++) {
-        path_of(path, worker, i, folder, 1);
-        if (!lstat(path, &s) != (e->kind == PLAIN && e->linked && e->linked_in == folder)) return 0;
-        path_of(path, worker, i, folder, 0);
-        if (!lstat(path, &s) != (e->kind != NONE && e->folder == folder)) return 0;
-    }
+    for (int folder = 0; folder < FOLDERS; folder++)
+        for (int linked = 0; linked < 2; linked++) {
+            path_of(path, worker, i, folder, linked);
+            int is_there = !lstat(path, &s), at = linked ? e->linked_in : e->folder;
+            if (is_there != (at == folder && (linked ? e->kind == PLAIN && e->linked : e->kind != NONE)))
+                return differs("%s: %s", path, is_there ? "it is there" : strerror(errno));
+        }
     if (e->kind == NONE) return 1;
     path_of(path, worker, i, e->folder, 0);
-    if (lstat(path, &s)) return 0;
-    if (e->kind == FOLDER) return S_ISDIR(s.st_mode);
+    if (lstat(path, &s)) return differs("%s: %m", path);
+    if (e->kind == FOLDER) return S_ISDIR(s.st_mode) || differs("%s: mode %o", path, s.st_mode);
     if (e->kind == SYMLINK) {
         ssize_t n = readlink(path, to, sizeof to);
-        return n == sprintf(expected, "to-%u", e->tag[0]) && !memcmp(to, expected, n);
+        return (n == sprintf(expected, "to-%u", e->tag[0]) && !memcmp(to, expected, n)) || differs("%s leads elsewhere: %zd", path, n);
     }
     size_t size = e->blocks * (size_t)BLOCK, largest = other->blocks * (size_t)BLOCK;
-    if (!S_ISREG(s.st_mode) || (s.st_mode & 0777) != e->mode || s.st_nlink != 1u + e->linked) return 0;
+    if (!S_ISREG(s.st_mode) || (s.st_mode & 0777) != e->mode || s.st_nlink != 1u + e->linked)
+        return differs("%s: mode %o, %ju links", path, s.st_mode, (uintmax_t)s.st_nlink);
     size_t low = size < largest ? size : largest, high = size < largest ? largest : size;
-    if ((size_t)s.st_size < low || (size_t)s.st_size > high) return 0;
+    if ((size_t)s.st_size < low || (size_t)s.st_size > high) return differs("%s: %jd bytes, not %zu to %zu", path, (intmax_t)s.st_size, low, high);
     path_of(to, worker, i, e->linked_in, 1);
-    if (e->linked && (lstat(to, &t) || t.st_ino != s.st_ino)) return 0;
+    if (e->linked && (lstat(to, &t) || t.st_ino != s.st_ino)) return differs("%s is another inode", to);
     uint32_t attribute = 0;
     ssize_t got = getxattr(path, "user.a", &attribute, sizeof attribute);
-    if (got != (e->attribute ? 4 : -1) || attribute != e->attribute) return 0;
+    if (got != (e->attribute ? 4 : -1) || attribute != e->attribute) return differs("%s: an attribute of %zd bytes, %u", path, got, attribute);
     int fd = open(path, O_RDONLY);
-    if (fd < 0) return 0;
+    if (fd < 0) return differs("%s: cannot be opened: %m", path);
     int good = contents_match(fd, s.st_size, e, other);
     close(fd);
     return good;
@@ -141,14 +146,18 @@ static void remove_name(int i) {
 static void verify(int worker) {
     for (uint32_t i = 0; i < NAMES; i++) {
         if (m.active && (i == m.i || i == m.j)) continue;
-        sound(is(worker, i, &m.names[i], &m.names[i]), "name %u of worker %d is not as acknowledged: %s", i, worker, shown(&m.names[i]));
+        sound(is(worker, i, &m.names[i], &m.names[i]), "name %u of worker %d is not as acknowledged (%s): %s", i, worker, shown(&m.names[i]), why);
     }
     if (!m.active) return;
     struct entry *before = m.before, *after = m.after;
     int old = is(worker, m.i, &before[0], m.ranged ? &after[0] : &before[0]);
+    if (m.j != m.i) old = old && is(worker, m.j, &before[1], &before[1]);
+    if (old) return;
+    char why_not_old[sizeof why];
+    strcpy(why_not_old, why);
     int new = is(worker, m.i, &after[0], m.ranged ? &before[0] : &after[0]);
-    if (m.j != m.i) old = old && is(worker, m.j, &before[1], &before[1]), new = new && is(worker, m.j, &after[1], &after[1]);
-    sound(old || new, "name %u (and %u) is neither as before (%s) nor as after", m.i, m.j, shown(&before[0]));
+    if (m.j != m.i) new = new && is(worker, m.j, &after[1], &after[1]);
+    sound(new, "name %u (and %u) is neither as before (%s): %s; nor as after: %s", m.i, m.j, shown(&before[0]), why_not_old, why);
 }
 
 // ---- operations
