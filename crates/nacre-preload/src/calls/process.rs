@@ -7,6 +7,7 @@ use crate::entry::abi::CloneArgs;
 use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
+use crate::entry::user;
 use crate::program::exec;
 use crate::program::process;
 use crate::program::sharing::Kind;
@@ -27,6 +28,7 @@ pub const ENTRIES: &[ServedCall] = &[
 ];
 
 fn clone(c: &mut Call<'_>) -> Verdict {
+    use_own_thread_pointer(c);
     let (flags, stack) = (c.arg(0) as u64, c.arg(1));
     if let Some(verdict) = in_same_memory(c, flags, stack) {
         return verdict;
@@ -35,6 +37,19 @@ fn clone(c: &mut Call<'_>) -> Verdict {
     let mut args = c.frame().args;
     args[1] = 0;
     process::fork(c, args, stack)
+}
+
+/// A child for which the caller stands still runs with the caller's thread pointer, as one of vfork
+/// does, if it was to have one that points to nothing of a thread's. Sandboxes give such children
+/// empty bytes there, where we look for the state of the thread.
+fn use_own_thread_pointer(c: &mut Call<'_>) {
+    const STANDS_STILL: i32 = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS;
+    let (flags, pointer) = (c.arg(0), c.arg(4));
+    let applies = flags as i32 & (STANDS_STILL | libc::CLONE_THREAD) == STANDS_STILL;
+    // The first word that a thread pointer points to is its own address.
+    if applies && user::read::<usize>(pointer) != Ok(pointer) {
+        c.frame().args[0] = flags & !(libc::CLONE_SETTLS as usize);
+    }
 }
 
 /// Bytes of `struct clone_args`.

@@ -35,6 +35,8 @@ struct Header {
     next: AtomicUsize,
     /// Thread that uses the stack, 0 for none.
     tid: AtomicI32,
+    /// Its process: this one, or one that shares our memory.
+    pid: AtomicI32,
     /// Where the handler that interrupted the waiting call keeps its [`Mark`]; 0 before.
     mark: AtomicUsize,
 }
@@ -74,6 +76,22 @@ global_asm!(
     "pop rbp",
     "ret",
 );
+
+impl Header {
+    /// The calling thread uses the stack.
+    fn is_mine(&self) {
+        self.pid.store(kernel::getpid(), Relaxed);
+        self.tid.store(kernel::gettid(), Relaxed);
+    }
+
+    /// Whether it is of a thread of process `me` that has ended. Who shares our memory gives its
+    /// stacks when it ends. Only calls that `raise` makes, too: sandboxes kill at others.
+    fn is_left(&self, me: i32) -> bool {
+        let [pid, tid] = [&self.pid, &self.tid].map(|number| number.load(Relaxed));
+        let gone = -libc::ESRCH as isize;
+        pid == me && call(libc::SYS_tgkill, &[pid as usize, tid as usize, 0]) == gone
+    }
+}
 
 /// The header of the stack with this top.
 fn header(top: usize) -> &'static Header {
@@ -135,7 +153,7 @@ fn map() -> Option<usize> {
     // SAFETY: the lowest page of the mapping, which nobody knows yet.
     unsafe { mprotect(start, GUARD, MprotectFlags::empty()) }.ok()?;
     let top = start as usize + SIZE - size_of::<Header>();
-    header(top).tid.store(kernel::gettid(), Relaxed);
+    header(top).is_mine();
     let mut known = KNOWN.lock();
     header(top).older.store(known.newest, Relaxed);
     known.newest = top;
@@ -155,7 +173,7 @@ impl Known {
 
     /// A stack whose thread has ended.
     fn of_ended(&mut self) -> Option<usize> {
-        let gone = -libc::ESRCH as isize;
+        let me = kernel::getpid();
         for _ in 0..LOOKS {
             let top = if self.look == 0 {
                 self.newest
@@ -166,8 +184,7 @@ impl Known {
                 return None;
             }
             self.look = header(top).older.load(Relaxed);
-            let tid = header(top).tid.load(Relaxed);
-            if call(libc::SYS_tkill, &[tid as usize, 0]) == gone {
+            if header(top).is_left(me) {
                 return Some(top);
             }
         }
@@ -180,7 +197,7 @@ fn take() -> Option<usize> {
     let mut known = KNOWN.lock();
     let free = known.all().find(|&top| header(top).tid.load(Relaxed) == 0);
     let top = free.or_else(|| known.of_ended())?;
-    header(top).tid.store(kernel::gettid(), Relaxed);
+    header(top).is_mine();
     Some(top)
 }
 
@@ -337,11 +354,10 @@ pub fn give_all(thread: &Thread) {
 
 /// In a child: only the stacks of the thread that forked are in use.
 pub fn after_fork_child() {
-    let tid = kernel::gettid();
     let known = KNOWN.lock();
     known.all().for_each(give);
     for top in held(thread()) {
-        header(top).tid.store(tid, Relaxed);
+        header(top).is_mine();
     }
 }
 

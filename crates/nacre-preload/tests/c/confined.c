@@ -50,6 +50,45 @@ static void filtered(void) {
     CHECK(status_of(child) == 0);
 }
 
+/* From now on signals are sent to this process alone, and only by `tgkill`, as sandboxes of browsers have it. */
+static int only_signals_to_itself(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tkill, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, getpid(), 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void *opens(void *unused) {
+    struct stat st;
+    return stat("here", &st) ? "no" : NULL;
+}
+
+/* Threads come and go behind such a filter, and children before it that shared its memory. */
+static void threads_behind_a_filter(void) {
+    close(file_with("here", "text"));
+    pid_t child = fork();
+    if (!child) {
+        void *wrong = NULL;
+        pid_t sharing = vfork();
+        if (!sharing) _exit(access("here", F_OK) ? 1 : 0);
+        int good = status_of(sharing) == 0 && !only_signals_to_itself();
+        for (int i = 0; good && i < 20; i++) {
+            pthread_t thread;
+            good = !pthread_create(&thread, NULL, opens, NULL) && !pthread_join(thread, &wrong) && !wrong;
+        }
+        _exit(!good);
+    }
+    CHECK(status_of(child) == 0);
+}
+
 /* From now on files are opened for reading alone, as filters of `man` do it. */
 static int only_reading(void) {
     struct sock_filter filter[] = {
@@ -122,6 +161,7 @@ static void landlocked(void) {
 int main(void) {
     strict();
     filtered();
+    threads_behind_a_filter();
     reading();
     landlocked();
     return failures;

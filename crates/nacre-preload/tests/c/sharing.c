@@ -109,6 +109,24 @@ static int starts_a_thread(void *unused) {
     _exit(pthread_create(&thread, 0, nothing, 0) == EAGAIN ? 0 : 1);
 }
 
+static int calls_once(void *unused) {
+    struct stat st;
+    _exit(stat("shared", &st) || chdir("/") || access("shared", F_OK) == 0 ? 1 : 0);
+}
+
+/* A sandbox's helper, whose thread pointer points into empty bytes (x86-64: errno lies below). The caller waits for it. */
+static void without_thread_pointer(void) {
+    static char bytes[16384] __attribute__((aligned(64)));
+    char *stack = malloc(STACK);
+    struct stat st;
+    for (int i = 0; i < 100; i++) {
+        pid_t child = clone(calls_once, stack + STACK, CLONE_VM | CLONE_VFORK | CLONE_SETTLS | SIGCHLD, 0, 0, bytes + 8192, 0);
+        CHECK(child > 0 && status_of(child) == 0);
+        CHECK(stat("shared", &st) == 0);
+    }
+    free(stack);
+}
+
 /* Refused with a message, which is not to be seen here. */
 static void no_threads(void) {
     char *stack;
@@ -132,6 +150,7 @@ int main(int count, char **arguments) {
     close(file_with("shared", "text"));
     all_at_once(count > 1 ? atoi(arguments[1]) : 3000);
     one_after_the_other();
+    without_thread_pointer();
     no_threads();
     CHECK(!pthread_create(&thread, 0, in_a_thread, 0) && !pthread_join(thread, 0));
     return failures;
