@@ -5,12 +5,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::runtime::kernel::call;
 use crate::runtime::tls::{SIGNAL, Thread};
 
-/// Synchronous signals are never blocked by a deferral.
+/// Synchronous signals are never blocked by a deferral. SIGSYS is one where a filter of the program
+/// traps a call.
 pub const FAULTS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGBUS)
     | bit(libc::SIGFPE)
     | bit(libc::SIGILL)
-    | bit(libc::SIGTRAP);
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGSYS);
 
 /// The bit of a signal in a mask.
 pub const fn bit(signal: i32) -> u64 {

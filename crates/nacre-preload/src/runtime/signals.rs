@@ -4,6 +4,8 @@
 //! A signal that finds its thread inside Nacre is remembered, every other signal is blocked in the
 //! interrupted context, and the entry code queues it again and restores the mask at the end.
 //! SIGSEGV and SIGBUS are always handled by us: they end failed copies and fill grown mappings.
+//! A call that a filter of the program traps (seccomp) is for its handler to do, where it stands,
+//! also if Nacre makes it.
 
 use core::sync::atomic::{
     AtomicU64, AtomicUsize,
@@ -295,6 +297,12 @@ unsafe extern "C-unwind" fn nacre_signal(
     if OURS & bit(signal) != 0 {
         // SAFETY: the kernel passes valid pointers.
         unsafe { fault(thread, signal, info, context) };
+    } else if signal == libc::SIGSYS
+        // SAFETY: `info` is the kernel's, valid while the handler runs.
+        && unsafe { is_trapped(info) }
+    {
+        // SAFETY: siginfo and context are the kernel's, valid while the handler runs.
+        unsafe { do_trapped(thread, info, context) };
     } else if thread.is_inside()
         // SAFETY: `context` is the kernel's, valid while the handler runs.
         && !unsafe { has_left(thread, context) }
@@ -305,6 +313,51 @@ unsafe extern "C-unwind" fn nacre_signal(
         // SAFETY: siginfo and context are the kernel's, valid while the handler runs.
         unsafe { run_handler(thread, signal, info, context) };
     }
+}
+
+/// `SYS_SECCOMP`: a filter has refused a call, and the handler may do it in its stead.
+const BY_FILTER: i32 = 1;
+
+/// # Safety
+/// `info` comes from the kernel, for SIGSYS.
+unsafe fn is_trapped(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (*info).si_code == BY_FILTER }
+}
+
+/// Has the program's handler do a call that its filter refused. It is shown the registers of that
+/// call, which it compares with the siginfo and puts the result into. Inside Nacre its own calls
+/// are left to the kernel.
+///
+/// # Safety
+/// `info` and `context` come from the kernel.
+unsafe fn do_trapped(thread: &Thread, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    if !thread.is_inside() {
+        // SAFETY: the caller's promise.
+        return unsafe { run_handler(thread, libc::SIGSYS, info, context) };
+    }
+    let action = KEPT[libc::SIGSYS as usize].load();
+    if !is_handler(action.handler) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let interrupted = interrupted_mask(context);
+        set_mask(mask_in_handler(libc::SIGSYS, &action, interrupted));
+        handler_of(&action)(libc::SIGSYS, info, context);
+    }
+}
+
+/// # Safety
+/// `context` comes from the kernel.
+unsafe fn interrupted_mask(context: *const libc::ucontext_t) -> u64 {
+    // SAFETY: the kernel's signal set is the first 8 bytes of uc_sigmask.
+    unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() }
+}
+
+fn handler_of(action: &Action) -> Handler {
+    // SAFETY: an address that the program registered as a handler, which the caller has seen.
+    unsafe { core::mem::transmute(action.handler) }
 }
 
 /// Whether the interrupted code is behind the end of a call already; then the thread is no longer
@@ -436,12 +489,11 @@ unsafe fn run_handler(
         kernel_action(signal, Some(&for_kernel(signal, &Action::default())), None);
     }
     if OURS & bit(signal) == 0 {
-        // SAFETY: the kernel's signal set is the first 8 bytes of uc_sigmask.
-        let interrupted = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
+        // SAFETY: the caller's promise.
+        let interrupted = unsafe { interrupted_mask(context) };
         set_mask(mask_in_handler(signal, &action, interrupted));
     }
-    // SAFETY: an address that the program registered as a handler.
-    let handler: Handler = unsafe { core::mem::transmute(action.handler) };
+    let handler = handler_of(&action);
     let call = thread.shown.swap(core::ptr::null_mut(), Relaxed);
     let mut interrupted = Interrupted::new();
     interrupted.mark(thread, call as usize);
@@ -456,7 +508,10 @@ unsafe fn run_handler(
         ];
         let before = stack::handler_begins(thread, context as usize, stack);
         let real = Registers::of(context);
-        let shown = real.as_program_sees_it(call);
+        let shown = match signal == libc::SIGSYS && is_trapped(info) {
+            true => real,
+            false => real.as_program_sees_it(call),
+        };
         shown.put(context);
         handler(signal, info, context);
         if Registers::of(context) == shown {

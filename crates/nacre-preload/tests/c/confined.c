@@ -89,6 +89,49 @@ static void threads_behind_a_filter(void) {
     CHECK(status_of(child) == 0);
 }
 
+static int ends[2], wrong_places;
+
+/* Does the calls that the filter below refuses, as brokers of sandboxes do: each asks somebody, and has an answer. */
+static void does_the_call(int signal, siginfo_t *info, void *context) {
+    ucontext_t *u = context;
+    char asked = signal, answer = 0;
+    if (info->si_code != 1 || info->si_call_addr != (void *)u->uc_mcontext.gregs[REG_RIP]) wrong_places++;
+    if (write(ends[1], &asked, 1) != 1 || read(ends[0], &answer, 1) != 1) wrong_places++;
+    int is_access = u->uc_mcontext.gregs[REG_RAX] == SYS_faccessat || u->uc_mcontext.gregs[REG_RAX] == SYS_access;
+    u->uc_mcontext.gregs[REG_RAX] = is_access && answer == signal ? 0 : -EXDEV;
+}
+
+/* From now on the handler does what is done with paths of the host. */
+static int leaves_paths_to_the_handler(void) {
+    static const int calls[] = {SYS_stat, SYS_newfstatat, SYS_access, SYS_faccessat, SYS_readlink, SYS_readlinkat, SYS_open, SYS_openat};
+    enum { COUNT = sizeof calls / sizeof *calls };
+    struct sigaction action = {.sa_sigaction = does_the_call, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sock_filter filter[COUNT + 3] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    for (int i = 0; i < COUNT; i++)
+        filter[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], COUNT - i, 0);
+    filter[COUNT + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    filter[COUNT + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    struct sock_fprog program = {COUNT + 3, filter};
+    if (pipe(ends) || sigaction(SIGSYS, &action, 0)) return 1;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* Calls of a browser's child are done by its handler, those on the pool are not refused. */
+static void trapped(void) {
+    struct stat st;
+    close(file_with("here", "text"));
+    pid_t child = fork();
+    if (!child) {
+        int good = !stat("here", &st) && !leaves_paths_to_the_handler();
+        for (int i = 0; good && i < 20; i++) {
+            good = stat("/etc/passwd", &st) == -1 && errno == EXDEV && open("/etc/passwd", O_RDONLY) == -1 && errno == EXDEV;
+            good = good && !access("/no/such/file", R_OK) && !stat("here", &st) && st.st_size == 4;
+        }
+        _exit(!good || wrong_places);
+    }
+    CHECK(status_of(child) == 0);
+}
+
 /* From now on files are opened for reading alone, as filters of `man` do it. */
 static int only_reading(void) {
     struct sock_filter filter[] = {
@@ -162,6 +205,7 @@ int main(void) {
     strict();
     filtered();
     threads_behind_a_filter();
+    trapped();
     reading();
     landlocked();
     return failures;
