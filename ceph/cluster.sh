@@ -76,6 +76,8 @@ ${EXTRA_CONF:-}
 [client]
 rbd_cache = false
 rbd_default_features = 1
+# Without cephx nothing is encrypted, on which radosgw insists unless told.
+ms_mon_client_mode = crc
 log_file =
 admin_socket =
 pid_file =
