@@ -5,7 +5,7 @@
 # all that they read. Needs root and 4 GB of memory; takes some minutes.
 #
 #   ceph/copies.sh
-# Environment: POOL_SIZE (default 512M), ROUNDS (of damage, of each kind; 5)
+# Environment: POOL_SIZE (default 512M), KINDS (of metadata), ROUNDS (of damage, of each kind; 5)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
@@ -53,7 +53,7 @@ begin_clients
 sleep 5
 pid=$(osd_pid 0)
 
-for kind in onodes maps trees values all; do
+for kind in ${KINDS:-onodes maps trees values all}; do
     say "$kind of the copy that is read are damaged"
     for ((round = 1; round <= ${ROUNDS:-5}; round++)); do
         ceph_run ./spoil osd-0/pool osd-0/a "$kind" $((round % 3 + 1))
