@@ -76,6 +76,8 @@ ${EXTRA_CONF:-}
 [client]
 rbd_cache = false
 rbd_default_features = 1
+# Without cephx nothing is encrypted, on which radosgw insists unless told.
+ms_mon_client_mode = crc
 log_file =
 admin_socket =
 pid_file =
@@ -152,9 +154,13 @@ written() {
 # make_store ID: an empty one for an OSD that the monitors know.
 make_store() {
     mkdir -p "$WORK/osd-$1"
-    ceph_run nacre create --size "${POOL_SIZE:-2G}" "osd-$1/pool" >/dev/null
+    make_pool "$1"
     echo nacre >"$WORK/osd-$1/type"
     osd "$1" --mkfs --osd-uuid "$(cat "$WORK/uuid-$1")"
+}
+
+make_pool() {
+    ceph_run nacre create --size "${POOL_SIZE:-2G}" "osd-$1/pool" >/dev/null
 }
 
 start_osd() {

@@ -226,7 +226,8 @@ impl Pool {
                     match self.resolve(link, item) {
                         Ok(value) => found.push((key.to_vec(), value)),
                         Err(Stop::Failed(error)) => return Err(error),
-                        Err(Stop::Stale(_)) => return Err(Error::Damaged(link.object)),
+                        // Its owner stays as it is meanwhile: it is not gone, but damaged.
+                        Err(Stop::Stale(value)) => return Err(Error::Damaged(value)),
                     }
                     Ok(match found.len() < limit {
                         true => ControlFlow::Continue(()),

@@ -16,6 +16,8 @@ const OBJECTS: u8 = 3;
 const KEYS: u8 = 60;
 /// Whole units: nothing but the value lies in them.
 const LONG: usize = 8192;
+/// A value that has an onode of its own.
+const OWN: usize = 40_000;
 /// Where the second part of an object's contents lies: a map of three levels leads there.
 const FAR: u64 = 2 << 30;
 
@@ -56,6 +58,8 @@ impl Rig {
                 t.set_omap(b"c", &name, &[key; 20], value(number, 300));
             }
             t.set_omap(b"c", &name, b"long", value(number, LONG));
+            t.set_omap(b"c", &name, b"own", value(number, OWN));
+            t.set_attribute(b"c", &name, b"own", value(number, OWN));
         }
         pool.commit(&t).unwrap();
         rig.parts = survey(pool.store());
@@ -112,9 +116,13 @@ fn is_there(pool: &Pool, number: u8, at: u64) -> nacre_objects::Result<()> {
 
 fn listed(pool: &Pool, number: u8) -> nacre_objects::Result<()> {
     let found = pool.omap_range(b"c", &name(number), b"", 1000)?;
-    assert_eq!(found.len(), usize::from(KEYS) + 1);
+    assert_eq!(found.len(), usize::from(KEYS) + 2);
     for (key, found) in found {
-        let len = if key == b"long" { LONG } else { 300 };
+        let len = match &key[..] {
+            b"long" => LONG,
+            b"own" => OWN,
+            _ => 300,
+        };
         assert_eq!(found, value(number, len));
     }
     Ok(())
@@ -138,10 +146,12 @@ const READS: [(&str, Use); 9] = [
         assert_eq!(found, value(number, LONG));
         let found = pool.attribute(b"c", &name(number), b"short")?;
         assert_eq!(found, value(number, 300));
+        let found = pool.attribute(b"c", &name(number), b"own")?;
+        assert_eq!(found, value(number, OWN));
         Ok(())
     }),
     ("attributes", |pool, number| {
-        assert_eq!(pool.attributes(b"c", &name(number))?.len(), 2);
+        assert_eq!(pool.attributes(b"c", &name(number))?.len(), 3);
         Ok(())
     }),
     ("omap", |pool, number| {
@@ -149,6 +159,8 @@ const READS: [(&str, Use); 9] = [
         assert_eq!(found, Some(value(number, 300)));
         let found = pool.omap(b"c", &name(number), b"long")?;
         assert_eq!(found, Some(value(number, LONG)));
+        let found = pool.omap(b"c", &name(number), b"own")?;
+        assert_eq!(found, Some(value(number, OWN)));
         Ok(())
     }),
     ("omap range", listed),
@@ -192,6 +204,7 @@ const CHANGES: [(&str, Use); 7] = [
         commit(pool, |t| {
             t.set_omap(b"c", &name(number), &[number; 20], value(number, 300));
             t.set_omap(b"c", &name(number), b"long", value(number, LONG));
+            t.set_omap(b"c", &name(number), b"own", value(number, OWN));
             t.set_omap(b"c", &name(number), b"new", vec![7; 100]);
             t.remove_omap(b"c", &name(number), b"new");
         })
@@ -206,7 +219,7 @@ const CHANGES: [(&str, Use); 7] = [
         commit(pool, |t| {
             t.clone_object(b"c", &name(number), b"clone");
         })?;
-        assert_eq!(pool.omap_range(b"c", b"clone", b"", 1000)?.len(), 61);
+        assert_eq!(pool.omap_range(b"c", b"clone", b"", 1000)?.len(), 62);
         commit(pool, |t| {
             t.remove(b"c", b"clone");
         })
@@ -232,6 +245,8 @@ const CHANGES: [(&str, Use); 7] = [
                 t.set_omap(b"c", &name(number), &[key; 20], value(number, 300));
             }
             t.set_omap(b"c", &name(number), b"long", value(number, LONG));
+            t.set_omap(b"c", &name(number), b"own", value(number, OWN));
+            t.set_attribute(b"c", &name(number), b"own", value(number, OWN));
         })
     }),
 ];

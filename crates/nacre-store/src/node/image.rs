@@ -521,7 +521,11 @@ impl NodeImage {
 /// What becomes of each two words of the same place.
 #[inline]
 fn pairwise(left: &DirtyWords, right: &DirtyWords, both: impl Fn(u64, u64) -> u64) -> DirtyWords {
-    std::array::from_fn(|part| both(left[part], right[part]))
+    let mut words = *left;
+    for (word, other) in words.iter_mut().zip(right) {
+        *word = both(*word, *other);
+    }
+    words
 }
 
 /// Sets the bits of the words that hold these bytes.

@@ -260,6 +260,7 @@ impl<'s> Tx<'s> {
 
     /// Lets the transaction write entries of trees once, to bytes that nobody reads, before the
     /// record that leads to them, and share fences (D71). Worth it for long entries: it takes time.
+    /// For objects that are no directories: nobody is told that a name changes.
     pub fn place_entries(&mut self) {
         self.scratch.fresh.clear();
         self.places_entries = true;
@@ -405,7 +406,9 @@ impl<'s> Tx<'s> {
     /// all processes forget it.
     pub(crate) fn change_name(&mut self, id: ObjectId, generation: u32, tree: Tree, key: &[u8]) {
         self.scratch.touch(id);
-        if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key))
+        // Who places entries changes objects of the library, which are no directories.
+        if !self.places_entries
+            && let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key))
             && let Some(key) = DentryKey::new(id.0, generation, name)
         {
             let bucket = self.store.session.dentry_bucket(&key);
