@@ -437,6 +437,7 @@ fn new_object(
         parent,
         parent_key: 0,
         time: now.0,
+        past: None,
         size: new.inline.len() as u64,
     }
 }

@@ -57,6 +57,8 @@ pub const SPARE_SLOTS: usize = 64;
 /// descriptions lie beside the rest of a description. The others are for the few sessions that need
 /// them.
 const FIRST_SLOTS: usize = 1024;
+/// Units whose references are counted in one word.
+pub const COUNTS_OF_WORD: u64 = 4;
 /// Most open file descriptions of one pool.
 pub const MAX_OFDS: u32 = 65536;
 /// Most metadata blocks of a pool.

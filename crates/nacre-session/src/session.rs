@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use nacre_media::Traffic;
 use nacre_runtime::Folder;
@@ -111,7 +111,7 @@ pub(crate) struct Memory {
     unit_bits: Region<AtomicU64>,
     verified_bits: Region<AtomicU64>,
     object_bits: Region<AtomicU64>,
-    share_counts: Region<AtomicU16>,
+    share_counts: Region<AtomicU64>,
     traffic: ByteRange,
     metadata_blocks: Region<AtomicU64>,
     pub(crate) watches: Region<WatchEntry>,
@@ -441,10 +441,10 @@ impl Session {
         self.memory.metadata_blocks.all()
     }
 
-    /// References to each unit beyond the first. Raised before a reference is made, lowered after
-    /// it is gone.
+    /// References to each unit beyond the first, 16 bits each, those of [`COUNTS_OF_WORD`] units in
+    /// a word, the first one lowest. Raised before a reference is made, lowered after it is gone.
     #[inline]
-    pub fn share_counts(&self) -> &[AtomicU16] {
+    pub fn share_counts(&self) -> &[AtomicU64] {
         self.memory.share_counts.all()
     }
 }

@@ -20,6 +20,7 @@ pub const NEW_FILE: NewObject = NewObject {
     parent: 0,
     parent_key: 0,
     time: 5,
+    past: None,
     size: 0,
 };
 

@@ -27,6 +27,14 @@ impl CheckedWord {
         Self(payload | (check16(payload, salt) as u64) << PAYLOAD_BITS)
     }
 
+    /// As [`CheckedWord::seal`], of a payload that is not 0 and not too large: who makes many words
+    /// knows it of all at once.
+    #[inline(always)]
+    pub const fn seal_some(payload: u64, salt: u64) -> Self {
+        debug_assert!(payload > 0 && payload <= PAYLOAD_MASK);
+        Self(payload | (check16(payload, salt) as u64) << PAYLOAD_BITS)
+    }
+
     /// The payload of a word that was opened before, under its salt.
     #[inline(always)]
     pub const fn opened_before(self) -> u64 {
@@ -55,6 +63,7 @@ mod tests {
 
     #[test]
     fn what_was_sealed_opens() {
+        assert_eq!(CheckedWord::seal_some(77, 9), CheckedWord::seal(77, 9));
         for payload in [0, 1, 4096, 0x1234_5678_9abc, CheckedWord::MAX] {
             assert_eq!(CheckedWord::seal(payload, 9).open(9), Some(payload));
         }

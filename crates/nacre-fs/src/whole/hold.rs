@@ -9,7 +9,7 @@ use nacre_store::layout::{FLAG_SNAPSHOTS, split_entry_key};
 use nacre_store::{Attrs, ObjectGuard, Tree};
 use nacre_types::ObjectId;
 use std::collections::{HashMap, HashSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// How often a tree is locked again because of what came into it meanwhile.
 const ROUNDS: usize = 64;
@@ -25,20 +25,24 @@ pub(crate) struct Member {
     /// Folders: the number of the parent among the members, and the hash of the name there.
     pub(crate) parent: usize,
     pub(crate) key_hash: u64,
+    /// The number of its lock.
+    lock: usize,
 }
 
-/// A name in a tree: numbers of members, and the key of the entry.
+/// A name in a tree: numbers of members, and where the key of the entry is.
 pub(crate) struct Name {
     pub(crate) dir: usize,
     pub(crate) child: usize,
-    pub(crate) key: Box<[u8]>,
+    key: Range<usize>,
 }
 
 /// A tree as it is while it is locked. Parents come before what is in them.
 #[derive(Default)]
 pub(crate) struct Survey {
     pub(crate) members: Vec<Member>,
+    /// Those of a folder are in the order of their keys.
     pub(crate) names: Vec<Name>,
+    keys: Vec<u8>,
     /// Members that may be met again.
     numbers: HashMap<ObjectId, usize>,
 }
@@ -47,27 +51,61 @@ impl Survey {
     pub(crate) fn is_folder(&self) -> bool {
         is_directory(&self.members[0].attrs)
     }
+
+    /// Adds a member, which is locked, and returns its number.
+    fn enter(
+        &mut self,
+        (id, lock): (ObjectId, usize),
+        attrs: Attrs,
+        parent: usize,
+        key_hash: u64,
+    ) -> usize {
+        let number = self.members.len();
+        let links = if is_directory(&attrs) { 2 } else { 1 };
+        if may_be_met_again(&attrs) {
+            self.numbers.insert(id, number);
+        }
+        self.members.push(Member {
+            id,
+            attrs,
+            links,
+            parent,
+            key_hash,
+            lock,
+        });
+        number
+    }
+
+    /// The key of a name.
+    pub(crate) fn key(&self, name: &Name) -> &[u8] {
+        &self.keys[name.key.clone()]
+    }
+}
+
+fn may_be_met_again(attrs: &Attrs) -> bool {
+    is_directory(attrs) || attrs.nlink > 1
 }
 
 /// Locked trees. Nothing changes in them but what programs store through mappings.
 pub(crate) struct Held<'f> {
-    /// In the order of their numbers.
+    /// In the order of their numbers, up to the newcomers.
     guards: Vec<ObjectGuard<'f>>,
-    newcomers: HashMap<ObjectId, ObjectGuard<'f>>,
+    in_order: usize,
+    newcomers: HashMap<ObjectId, usize>,
     pub(crate) trees: Vec<Survey>,
 }
 
 impl<'f> Held<'f> {
     /// The lock of a member.
-    pub(crate) fn guard(&self, id: ObjectId) -> Result<&ObjectGuard<'f>> {
-        self.find(id)
-            .ok_or_else(|| FsError::corrupt(id, "the object is not locked"))
+    pub(crate) fn guard(&self, member: &Member) -> &ObjectGuard<'f> {
+        &self.guards[member.lock]
     }
 
-    fn find(&self, id: ObjectId) -> Option<&ObjectGuard<'f>> {
-        match self.guards.binary_search_by_key(&id, ObjectGuard::id) {
-            Ok(at) => Some(&self.guards[at]),
-            Err(_) => self.newcomers.get(&id),
+    fn find(&self, id: ObjectId) -> Option<usize> {
+        let in_order = &self.guards[..self.in_order];
+        match in_order.binary_search_by_key(&id, ObjectGuard::id) {
+            Ok(at) => Some(at),
+            Err(_) => self.newcomers.get(&id).copied(),
         }
     }
 }
@@ -126,6 +164,7 @@ impl Fs {
             guards.push(self.store.lock(id)?);
         }
         Ok(Held {
+            in_order: guards.len(),
             guards,
             newcomers: HashMap::new(),
             trees: Vec::new(),
@@ -146,10 +185,10 @@ impl Fs {
 
     fn walk_held<'f>(&'f self, root: ObjectId, held: &mut Held<'f>) -> Result<Walked> {
         let mut tree = Survey::default();
-        if !self.take_in(root, held)? {
+        let Some(lock) = self.take_in(root, held)? else {
             return Ok(Walked::Missed(root));
-        }
-        self.enter(&mut tree, root, 0, 0)?;
+        };
+        tree.enter((root, lock), self.store.attrs_held(root)?, 0, 0);
         let mut next = 0;
         while next < tree.members.len() {
             let dir = next;
@@ -172,45 +211,62 @@ impl Fs {
         held: &mut Held<'f>,
     ) -> Result<Option<ObjectId>> {
         let mut entries = Vec::new();
+        let keys = &mut tree.keys;
         self.each_entry(tree.members[dir].id, &mut |key, entry| {
-            entries.push((Box::from(key), entry));
+            let start = keys.len();
+            keys.extend_from_slice(key);
+            entries.push((start..keys.len(), entry));
             Ok(())
         })?;
         for (key, entry) in entries {
-            if !self.take_in(entry.object, held)? {
+            let Some(lock) = self.take_in(entry.object, held)? else {
                 return Ok(Some(entry.object));
-            }
-            if self.holds_snapshots(&key, entry)? {
+            };
+            if self.holds_snapshots(&tree.keys[key.clone()], entry)? {
                 continue;
             }
-            let child = self.member(tree, dir, &key, entry)?;
+            let hash = split_entry_key(&tree.keys[key.clone()]).map_or(0, |(hash, _)| hash);
+            let child = self.member(tree, (dir, hash), entry, lock)?;
             tree.names.push(Name { dir, child, key });
         }
         Ok(None)
     }
 
-    /// Locks an object that has come into the tree; false if somebody else has it.
-    fn take_in<'f>(&'f self, id: ObjectId, held: &mut Held<'f>) -> Result<bool> {
-        if held.find(id).is_some() {
-            return Ok(true);
+    /// The number of an object's lock, which is taken if the object has come into the tree; None if
+    /// somebody else has it.
+    fn take_in<'f>(&'f self, id: ObjectId, held: &mut Held<'f>) -> Result<Option<usize>> {
+        if let Some(known) = held.find(id) {
+            return Ok(Some(known));
         }
         // Not in the order of locks: so it does not wait.
         for _ in 0..TRIES {
             if let Some(guard) = self.store.try_lock(id)? {
-                held.newcomers.insert(id, guard);
-                return Ok(true);
+                let number = held.guards.len();
+                held.guards.push(guard);
+                held.newcomers.insert(id, number);
+                return Ok(Some(number));
             }
             std::hint::spin_loop();
         }
-        Ok(false)
+        Ok(None)
     }
 
-    fn member(&self, tree: &mut Survey, dir: usize, key: &[u8], entry: LiveEntry) -> Result<usize> {
+    /// The number of the member that an entry of a folder leads to.
+    fn member(
+        &self,
+        tree: &mut Survey,
+        (dir, hash): (usize, u64),
+        entry: LiveEntry,
+        lock: usize,
+    ) -> Result<usize> {
         let is_folder = entry.file_type == FileType::Directory;
         if is_folder {
             tree.members[dir].links += 1;
         }
-        if let Some(&known) = tree.numbers.get(&entry.object) {
+        let attrs = self.store.attrs_held(entry.object)?;
+        if may_be_met_again(&attrs)
+            && let Some(&known) = tree.numbers.get(&entry.object)
+        {
             if is_folder {
                 let what = "the directory has two names";
                 return Err(FsError::corrupt(entry.object, what));
@@ -218,8 +274,7 @@ impl Fs {
             tree.members[known].links += 1;
             return Ok(known);
         }
-        let hash = split_entry_key(key).map_or(0, |(hash, _)| hash);
-        let number = self.enter(tree, entry.object, dir, hash)?;
+        let number = tree.enter((entry.object, lock), attrs, dir, hash);
         let known = LiveEntry::of(entry.object, tree.members[number].attrs.mode)?;
         match known == entry {
             true => Ok(number),
@@ -228,29 +283,6 @@ impl Fs {
                 "the object is not of the type that its name says",
             )),
         }
-    }
-
-    fn enter(
-        &self,
-        tree: &mut Survey,
-        id: ObjectId,
-        parent: usize,
-        key_hash: u64,
-    ) -> Result<usize> {
-        let attrs = self.store.attrs(id)?;
-        let number = tree.members.len();
-        let links = if is_directory(&attrs) { 2 } else { 1 };
-        tree.members.push(Member {
-            id,
-            attrs,
-            links,
-            parent,
-            key_hash,
-        });
-        if is_directory(&attrs) || attrs.nlink > 1 {
-            tree.numbers.insert(id, number);
-        }
-        Ok(number)
     }
 
     fn holds_snapshots(&self, key: &[u8], entry: LiveEntry) -> Result<bool> {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::inode::{FileType, file_type, is_directory};
 use crate::live::LiveEntry;
 use crate::permission::{Access, Caps, Cred, SET_GID, SET_UID};
-use crate::whole::hold::{Held, Member, Survey};
+use crate::whole::hold::{Held, Member, Name, Survey};
 use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL, FLAG_KEPT};
 use nacre_store::{INLINE_MAX, NewObject, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
@@ -74,28 +74,54 @@ impl<'p, 'f> Planting<'p, 'f> {
     pub(crate) fn plant(&self, tx: &mut Tx<'f>, place: RootPlace) -> Result<(ObjectId, Planted)> {
         let mut made: Vec<ObjectId> = Vec::with_capacity(self.tree.members.len());
         let mut planted = Planted::default();
+        tx.expect_objects(self.tree.members.len());
         for (number, member) in self.tree.members.iter().enumerate() {
             self.check_readable(member)?;
             let id = match place {
-                RootPlace::Old(id) if number == 0 => id,
+                RootPlace::Old(id) if number == 0 => {
+                    self.copy_attributes(tx, member, id)?;
+                    id
+                }
                 RootPlace::New { parent, key } if number == 0 => {
                     self.make(tx, member, parent, key)?
                 }
                 _ => self.make(tx, member, made[member.parent], member.key_hash)?,
             };
-            self.copy_attributes(tx, member, id)?;
+            self.copy_xattrs(tx, member, id)?;
             made.push(id);
             planted.count(member);
         }
-        for name in &self.tree.names {
+        let folders = self.tree.names.chunk_by(|one, next| one.dir == next.dir);
+        for names in folders {
+            self.enter_names(tx, names, &made)?;
+        }
+        Ok((made[0], planted))
+    }
+
+    /// Puts the names of a folder into its copy, which has none.
+    fn enter_names(&self, tx: &mut Tx<'f>, names: &[Name], made: &[ObjectId]) -> Result<()> {
+        let dir = made[names[0].dir];
+        let entry = |name: &Name| {
             let child = &self.tree.members[name.child];
             let entry = LiveEntry::of(made[name.child], child.attrs.mode)?;
-            let dir = made[name.dir];
-            if !tx.tree_insert(dir, Tree::Entries, &name.key, &entry.encode())? {
+            Ok((self.tree.key(name), entry.encode()))
+        };
+        let entries: Vec<_> = names.iter().map(entry).collect::<Result<_>>()?;
+        if tx.is_created(dir) {
+            return match tx.tree_fill(dir, Tree::Entries, entries)? {
+                true => Ok(()),
+                false => Err(FsError::corrupt(
+                    dir,
+                    "names are there twice or in disorder",
+                )),
+            };
+        }
+        for (key, entry) in entries {
+            if !tx.tree_insert(dir, Tree::Entries, key, &entry)? {
                 return Err(FsError::corrupt(dir, "a name is there twice"));
             }
         }
-        Ok((made[0], planted))
+        Ok(())
     }
 
     fn check_readable(&self, member: &Member) -> Result<()> {
@@ -138,14 +164,15 @@ impl<'p, 'f> Planting<'p, 'f> {
             gid,
             rdev: member.attrs.rdev,
             nlink: member.links,
-            flags: self.flags,
+            flags: self.flags | member.attrs.flags & COPIED,
             parent: if is_folder { parent.0 } else { 0 },
             parent_key: if is_folder { parent_key } else { 0 },
             time: self.now.0,
+            past: Some([member.attrs.atime, member.attrs.mtime]),
             size: 0,
         })?;
         match file_type(member.id, &member.attrs)? {
-            FileType::Regular => tx.data_share(self.held.guard(member.id)?, id)?,
+            FileType::Regular => tx.data_share(self.held.guard(member), id)?,
             FileType::Symlink => self.copy_target(tx, member, id)?,
             _ => {}
         }
@@ -155,7 +182,7 @@ impl<'p, 'f> Planting<'p, 'f> {
     fn copy_target(&self, tx: &mut Tx<'f>, member: &Member, id: ObjectId) -> Result<()> {
         let mut target = [0; INLINE_MAX];
         match self.fs.store.inline(member.id, &mut target)? {
-            0 => tx.data_share(self.held.guard(member.id)?, id)?,
+            0 => tx.data_share(self.held.guard(member), id)?,
             len => {
                 tx.set_inline(id, &target[..len])?;
                 tx.set_attrs(id, |attrs| attrs.size = len as u64)?;
@@ -164,14 +191,18 @@ impl<'p, 'f> Planting<'p, 'f> {
         Ok(())
     }
 
-    /// Times, and extended attributes as far as the caller may set them.
+    /// Gives a folder that there is what others are made with.
     fn copy_attributes(&self, tx: &mut Tx<'f>, member: &Member, id: ObjectId) -> Result<()> {
         let (mode, uid, gid) = self.owner(member);
-        tx.set_attrs(id, |attrs| {
+        Ok(tx.set_attrs(id, |attrs| {
             (attrs.atime, attrs.mtime) = (member.attrs.atime, member.attrs.mtime);
             (attrs.mode, attrs.uid, attrs.gid) = (mode, uid, gid);
             attrs.flags = attrs.flags & !COPIED | member.attrs.flags & COPIED;
-        })?;
+        })?)
+    }
+
+    /// Extended attributes, as far as the caller may set them.
+    fn copy_xattrs(&self, tx: &mut Tx<'f>, member: &Member, id: ObjectId) -> Result<()> {
         if member.attrs.xattrs == 0 {
             return Ok(());
         }

@@ -7,7 +7,6 @@ use crate::inode::{FileType, Found, InodeRef, is_directory};
 use crate::name::check_name;
 use crate::permission::Cred;
 use crate::remove::take_entry;
-use crate::whole::hold::Held;
 use crate::whole::plant::{Planted, Planting, RootPlace};
 use crate::whole::space::TreeSpace;
 use crate::whole::uproot::uproot;
@@ -142,7 +141,7 @@ impl Fs {
         let mut tx = self.store.begin()?;
         tx.allow_any_size();
         let _unseen = uproot(self, &mut tx, &held, &current, 1)?;
-        self.clear_root(&mut tx, &held, &current.members[0])?;
+        self.clear_root(&mut tx, current.members[0].id)?;
         let planting = Planting::new(self, cred, &held, &saved, self.store.now());
         let (_, planted) = planting.plant(&mut tx, RootPlace::Old(folder.object()))?;
         let links = saved.members[0].links + 1;
@@ -155,21 +154,15 @@ impl Fs {
     }
 
     /// Takes away what a folder that stays has of its own.
-    fn clear_root(
-        &self,
-        tx: &mut Tx<'_>,
-        held: &Held<'_>,
-        root: &crate::whole::hold::Member,
-    ) -> Result<()> {
-        held.guard(root.id)?;
+    fn clear_root(&self, tx: &mut Tx<'_>, root: ObjectId) -> Result<()> {
         let mut names = Vec::new();
         self.store
-            .tree_scan(root.id, Tree::Xattrs, &[], &mut |name, _, _| {
+            .tree_scan(root, Tree::Xattrs, &[], &mut |name, _, _| {
                 names.push(name.to_vec());
                 std::ops::ControlFlow::Continue(())
             })?;
         for name in names {
-            tx.tree_remove(root.id, Tree::Xattrs, &name)?;
+            tx.tree_remove(root, Tree::Xattrs, &name)?;
         }
         Ok(())
     }

@@ -25,13 +25,13 @@ pub(crate) fn uproot<'h>(
             continue;
         }
         // Whoever pins it meanwhile either is counted here or sees the result.
-        marks.push(held.guard(member.id)?.begin_change());
+        marks.push(held.guard(member).begin_change());
         stays[number] = stays_nameless(fs, member)?;
     }
     for name in &tree.names {
         if stays[name.dir] {
             let dir = tree.members[name.dir].id;
-            tx.tree_remove(dir, Tree::Entries, &name.key)?;
+            tx.tree_remove(dir, Tree::Entries, tree.key(name))?;
         }
     }
     for (member, stays) in tree.members.iter().zip(&stays).skip(first) {

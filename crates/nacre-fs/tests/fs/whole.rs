@@ -263,9 +263,9 @@ fn a_unit_that_has_all_the_owners_it_can_is_copied() {
     golden(&fs);
     let counts = fs.store().session().share_counts();
     // As if every unit had them.
-    let before: Vec<u16> = counts
+    let before: Vec<u64> = counts
         .iter()
-        .map(|count| count.swap(u16::MAX, std::sync::atomic::Ordering::Relaxed))
+        .map(|count| count.swap(u64::MAX, std::sync::atomic::Ordering::Relaxed))
         .collect();
     clone(&fs, &root(), "golden", "test").expect("clone");
     for (count, before) in counts.iter().zip(before) {

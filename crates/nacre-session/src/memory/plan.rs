@@ -1,7 +1,7 @@
 //! Where each region of the session file lies.
 
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use nacre_media::Traffic;
 
@@ -15,7 +15,7 @@ use crate::tables::icore::ICore;
 use crate::tables::lane::LaneState;
 use crate::tables::ofd::{MoreHolders, Ofd};
 use crate::watch::{WATCHES, WatchEntry};
-use crate::{FIRST_SLOTS, MAX_METADATA_BLOCKS, MAX_OFDS, MAX_SLOTS};
+use crate::{COUNTS_OF_WORD, FIRST_SLOTS, MAX_METADATA_BLOCKS, MAX_OFDS, MAX_SLOTS};
 
 const PAGE: u64 = 4096;
 
@@ -80,7 +80,7 @@ impl Geometry {
             unit_bits: planner.place::<AtomicU64>(unit_words),
             verified_bits: planner.place::<AtomicU64>(unit_words),
             object_bits: planner.place::<AtomicU64>(object_words),
-            share_counts: planner.place::<AtomicU16>(self.units),
+            share_counts: planner.place::<AtomicU64>(self.units.div_ceil(COUNTS_OF_WORD)),
             traffic: planner.place::<Traffic>(crate::TRAFFIC_DEVICES),
             metadata_blocks: planner.place::<AtomicU64>(MAX_METADATA_BLOCKS),
             watches: planner.place::<WatchEntry>(WATCHES),

@@ -10,15 +10,15 @@ mod spread;
 mod word;
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicU16, AtomicU64};
 
-use nacre_session::{Session, Shared};
+use nacre_session::{COUNTS_OF_WORD, Session, Shared};
 use nacre_types::{UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
 use nacre_volume::Volume;
 
 use spread::Spread;
-use word::{FULL, WORD, mask};
+use word::{FULL, ONES, WORD, count_of, mask, ones};
 
 /// Words of a 2 MiB-aligned group: 512 units, one cache line of bitmap.
 const GROUP_WORDS: usize = 8;
@@ -56,7 +56,8 @@ pub(crate) struct Allocator<'a> {
     bits: &'a [AtomicU64],
     /// Units whose contents were checked in this session; a freed unit loses its bit.
     verified: &'a [AtomicU64],
-    shares: &'a [AtomicU16],
+    /// Extra references, those of [`COUNTS_OF_WORD`] units in a word.
+    shares: &'a [AtomicU64],
     /// How many units are free: a statistic, exact only while nobody dies.
     free: &'a AtomicU64,
     /// Where the last search ended.
@@ -103,6 +104,26 @@ impl<'a> Special<'a> {
     fn spread(self) -> Option<Spread<'a>> {
         Spread::of(self.volume.placement()?, self.shared)
     }
+}
+
+/// Tells `step` the words that count references of some units, each with the set of their counts,
+/// until it answers no. Returns the first unit of that word, or `end`.
+#[inline(always)]
+fn each_word(start: u64, end: u64, mut step: impl FnMut(u64, u64) -> bool) -> u64 {
+    let mut at = start;
+    while at < end {
+        let (word, first) = (at / COUNTS_OF_WORD, at % COUNTS_OF_WORD);
+        let len = (end - at).min(COUNTS_OF_WORD - first);
+        let set = match len {
+            COUNTS_OF_WORD => ONES,
+            len => ones(first, len),
+        };
+        if !step(word, set) {
+            return at;
+        }
+        at += len;
+    }
+    end
 }
 
 impl<'a> Allocator<'a> {
@@ -297,26 +318,32 @@ impl<'a> Allocator<'a> {
     pub(crate) fn free(&self, start: UnitNo, count: u64) {
         let end = start.0 + count;
         let mut run_start = start.0;
-        for unit in start.0..end {
-            if self.drop_reference(unit) {
+        each_word(start.0, end, |word, set| {
+            let mut kept = word::take_references(&self.shares[word as usize], set);
+            while kept != 0 {
+                let unit = word * COUNTS_OF_WORD + word::first_of(kept);
                 self.release(run_start, unit);
                 run_start = unit + 1;
+                kept &= kept - 1;
             }
-        }
+            true
+        });
         self.release(run_start, end);
     }
 
     /// Adds one reference to each unit. `false`: some count is at its limit and nothing changed.
     pub(crate) fn share(&self, start: UnitNo, count: u64) -> bool {
-        for unit in start.0..start.0 + count {
-            if !word::add_reference(&self.shares[unit as usize]) {
-                for undo in start.0..unit {
-                    self.drop_reference(undo);
-                }
-                return false;
-            }
+        let end = start.0 + count;
+        let added = each_word(start.0, end, |word, set| {
+            word::add_references(&self.shares[word as usize], set)
+        });
+        if added < end {
+            each_word(start.0, added, |word, set| {
+                word::take_references(&self.shares[word as usize], set);
+                true
+            });
         }
-        true
+        added == end
     }
 
     /// Whether what is stored to a unit that may be shared has to go to a fresh one.
@@ -333,7 +360,18 @@ impl<'a> Allocator<'a> {
 
     /// How many references beyond the first a unit has.
     pub(crate) fn extra(&self, unit: UnitNo) -> u16 {
-        self.shares[unit.0 as usize].load(Acquire)
+        let word = &self.shares[(unit.0 / COUNTS_OF_WORD) as usize];
+        count_of(word.load(Acquire), unit.0 % COUNTS_OF_WORD)
+    }
+
+    /// Sets how many references beyond the first a unit has; nobody else changes it.
+    pub(crate) fn set_extra(&self, unit: UnitNo, count: u16) {
+        let word = &self.shares[(unit.0 / COUNTS_OF_WORD) as usize];
+        let others = word.load(Relaxed) & !(ones(unit.0 % COUNTS_OF_WORD, 1) * u64::from(u16::MAX));
+        word.store(
+            others | ones(unit.0 % COUNTS_OF_WORD, 1) * u64::from(count),
+            Relaxed,
+        );
     }
 
     /// Sets the bits of a run; returns the first unit that was already set, after setting all.
@@ -490,11 +528,6 @@ impl<'a> Allocator<'a> {
         word::claim_all(&self.bits[first..first + count])
     }
 
-    /// Takes one extra reference away; `false` when the unit had none.
-    fn drop_reference(&self, unit: u64) -> bool {
-        word::take_reference(&self.shares[unit as usize])
-    }
-
     fn release(&self, start: u64, end: u64) {
         if start < end {
             let freed = self.clear(start, end);
@@ -578,8 +611,9 @@ fn room(word: u64, wanted: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+    use nacre_session::COUNTS_OF_WORD;
     use nacre_types::UnitNo;
 
     use super::{Allocator, GROUP_UNITS, Run, room};
@@ -587,7 +621,7 @@ mod tests {
     struct Space {
         bits: Vec<AtomicU64>,
         verified: Vec<AtomicU64>,
-        shares: Vec<AtomicU16>,
+        shares: Vec<AtomicU64>,
         free: AtomicU64,
         hint: AtomicU64,
         block_hint: AtomicU64,
@@ -598,7 +632,9 @@ mod tests {
             Self {
                 bits: (0..units / 64).map(|_| AtomicU64::new(0)).collect(),
                 verified: (0..units / 64).map(|_| AtomicU64::new(u64::MAX)).collect(),
-                shares: (0..units).map(|_| AtomicU16::new(0)).collect(),
+                shares: (0..units.div_ceil(COUNTS_OF_WORD))
+                    .map(|_| AtomicU64::new(0))
+                    .collect(),
                 free: AtomicU64::new(units),
                 hint: AtomicU64::new(0),
                 block_hint: AtomicU64::new(0),
@@ -744,9 +780,16 @@ mod tests {
     fn a_full_share_count_changes_nothing() {
         let space = Space::new(64);
         let alloc = space.allocator();
-        space.shares[2].store(u16::MAX, Relaxed);
-        assert!(!alloc.share(UnitNo(0), 4));
-        assert_eq!((alloc.extra(UnitNo(0)), alloc.extra(UnitNo(1))), (0, 0));
+        for full in [2, 9] {
+            alloc.set_extra(UnitNo(3), 7);
+            alloc.set_extra(UnitNo(full), u16::MAX);
+            assert!(!alloc.share(UnitNo(1), 11));
+            let extras = (0..16).map(|unit| alloc.extra(UnitNo(unit)));
+            let before =
+                |unit| [0, 7, u16::MAX][usize::from(unit == 3) + 2 * usize::from(unit == full)];
+            assert!(extras.eq((0..16).map(before)));
+            alloc.set_extra(UnitNo(full), 0);
+        }
     }
 
     #[test]

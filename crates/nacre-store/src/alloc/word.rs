@@ -1,15 +1,21 @@
-//! The words that processes change at the same time: 64 units of the bitmap, a unit's references.
+//! The words that processes change at the same time: 64 units of the bitmap, references of four.
 //!
 //! Every change is one atomic operation. What is done here is tested under all schedules of its
 //! loads and stores.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU16, AtomicU64};
+
+use nacre_session::COUNTS_OF_WORD;
 
 /// Units of a word.
 pub(super) const WORD: u64 = 64;
 /// A word whose units are all used.
 pub(super) const FULL: u64 = u64::MAX;
+/// Bits of a count of references.
+const COUNT_BITS: u64 = 64 / COUNTS_OF_WORD;
+/// 1 in each count of a word.
+pub(super) const ONES: u64 = u64::MAX / u16::MAX as u64;
 
 /// An atomic integer: the system's, or one whose accesses a test orders.
 pub(super) trait Word<V> {
@@ -64,7 +70,6 @@ macro_rules! word {
 }
 
 word!(AtomicU64, u64);
-word!(AtomicU16, u16);
 
 /// `len` one bits from `shift` on; `shift + len <= 64`.
 pub(super) fn mask(shift: u64, len: u64) -> u64 {
@@ -129,11 +134,35 @@ pub(super) fn clear(word: &impl Word<u64>, mask: u64) -> u64 {
     u64::from((before & mask).count_ones())
 }
 
-/// Adds a reference; `false` if no more can be counted.
-pub(super) fn add_reference(count: &impl Word<u16>) -> bool {
-    let mut seen = count.load(Acquire);
-    while let Some(more) = seen.checked_add(1) {
-        match count.compare_exchange_weak(seen, more, AcqRel, Acquire) {
+/// 1 in each of `len` counts from number `first` on: a set of counts of a word.
+#[inline]
+pub(super) fn ones(first: u64, len: u64) -> u64 {
+    ONES >> (COUNT_BITS * (COUNTS_OF_WORD - len)) << (COUNT_BITS * first)
+}
+
+/// The number of the first count of a set.
+pub(super) fn first_of(set: u64) -> u64 {
+    u64::from(set.trailing_zeros()) / COUNT_BITS
+}
+
+/// Count number `index` of a word.
+#[inline]
+pub(super) fn count_of(word: u64, index: u64) -> u16 {
+    (word >> (COUNT_BITS * index)) as u16
+}
+
+/// The set of the counts of a word that are not 0.
+#[inline]
+fn nonzero(word: u64) -> u64 {
+    const LOW: u64 = ONES * 0x7fff;
+    (((word & LOW) + LOW) | word) >> (COUNT_BITS - 1) & ONES
+}
+
+/// Adds a reference to each count of a set; `false` if one can count no more, and nothing changed.
+pub(super) fn add_references(counts: &impl Word<u64>, set: u64) -> bool {
+    let mut seen = counts.load(Acquire);
+    while nonzero(!seen) & set == set {
+        match counts.compare_exchange_weak(seen, seen + set, AcqRel, Acquire) {
             Ok(_) => return true,
             Err(now) => seen = now,
         }
@@ -141,16 +170,19 @@ pub(super) fn add_reference(count: &impl Word<u16>) -> bool {
     false
 }
 
-/// Takes one extra reference away; `false` if there is none.
-pub(super) fn take_reference(count: &impl Word<u16>) -> bool {
-    let mut seen = count.load(Acquire);
-    while let Some(less) = seen.checked_sub(1) {
-        match count.compare_exchange_weak(seen, less, AcqRel, Acquire) {
-            Ok(_) => return true,
+/// Takes one extra reference away from each count of a set that has any; returns which had.
+pub(super) fn take_references(counts: &impl Word<u64>, set: u64) -> u64 {
+    let mut seen = counts.load(Acquire);
+    loop {
+        let had = nonzero(seen) & set;
+        if had == 0 {
+            return 0;
+        }
+        match counts.compare_exchange_weak(seen, seen - had, AcqRel, Acquire) {
+            Ok(_) => return had,
             Err(now) => seen = now,
         }
     }
-    false
 }
 
 #[cfg(test)]
@@ -160,13 +192,14 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use shuttle::sync::Arc;
-    use shuttle::sync::atomic::{AtomicU16, AtomicU64};
+    use shuttle::sync::atomic::AtomicU64;
     use shuttle::thread;
 
-    use super::{FULL, Word, add_reference, claim, claim_all, clear, take_reference};
+    use super::{
+        FULL, Word, add_references, claim, claim_all, clear, count_of, ones, take_references,
+    };
 
     word!(AtomicU64, u64);
-    word!(AtomicU16, u16);
 
     /// A planted fault: what must be one operation is a load and a store.
     struct Torn<A>(A);
@@ -212,14 +245,6 @@ mod tests {
 
     fn torn(value: u64) -> Torn<AtomicU64> {
         Torn(AtomicU64::new(value))
-    }
-
-    fn whole_count(value: u16) -> AtomicU16 {
-        AtomicU16::new(value)
-    }
-
-    fn torn_count(value: u16) -> Torn<AtomicU16> {
-        Torn(AtomicU16::new(value))
     }
 
     /// Does both at once, under all schedules; what they return goes to `judge` with the words.
@@ -285,8 +310,13 @@ mod tests {
         );
     }
 
-    fn references<W: Word<u16> + Send + Sync + 'static>(make: fn(u16) -> W) {
-        let judge = |count: &W, first: u16, second: u16| {
+    /// Takes a reference of the first count of a word; 1 if there was one.
+    fn take_first<W: Word<u64>>(counts: &W) -> u64 {
+        take_references(counts, ones(0, 1))
+    }
+
+    fn references<W: Word<u64> + Send + Sync + 'static>(make: fn(u64) -> W) {
+        let judge = |count: &W, first: u64, second: u64| {
             assert_eq!(
                 (first, second),
                 (1, 1),
@@ -296,18 +326,17 @@ mod tests {
         };
         side_by_side(
             move || make(2),
-            |count| u16::from(take_reference(count)),
-            |count| u16::from(add_reference(count)) * u16::from(take_reference(count)),
+            take_first,
+            |count| u64::from(add_references(count, ones(0, 1))) * take_first(count),
             judge,
         );
     }
 
-    fn last_reference<W: Word<u16> + Send + Sync + 'static>(make: fn(u16) -> W) {
-        let take = |count: &W| u16::from(take_reference(count));
+    fn last_reference<W: Word<u64> + Send + Sync + 'static>(make: fn(u64) -> W) {
         side_by_side(
             move || make(1),
-            take,
-            take,
+            take_first,
+            take_first,
             |count, first, second| {
                 assert_eq!(
                     first + second,
@@ -315,6 +344,23 @@ mod tests {
                     "the last reference was taken twice, or by nobody"
                 );
                 assert_eq!(count.load(Ordering::SeqCst), 0);
+            },
+        );
+    }
+
+    /// Of four units, all get a reference while two others lose one, of which one has none.
+    fn references_of_neighbours<W: Word<u64> + Send + Sync + 'static>(make: fn(u64) -> W) {
+        side_by_side(
+            move || make(0x0003_0001_0000_ffff),
+            |counts| u64::from(add_references(counts, ones(1, 3))),
+            |counts| take_references(counts, ones(0, 1) | ones(3, 1)),
+            |counts, added, taken| {
+                assert_eq!((added, taken), (1, ones(0, 1) | ones(3, 1)));
+                let now = counts.load(Ordering::SeqCst);
+                assert_eq!(
+                    now, 0x0003_0002_0001_fffe,
+                    "a neighbour's reference is lost"
+                );
             },
         );
     }
@@ -332,8 +378,45 @@ mod tests {
 
     #[test]
     fn no_schedule_loses_a_reference() {
-        references(whole_count);
-        last_reference(whole_count);
+        references(whole);
+        last_reference(whole);
+        references_of_neighbours(whole);
+    }
+
+    #[test]
+    fn counts_of_a_word_do_not_touch_each_other() {
+        const MOST: u64 = u16::MAX as u64;
+        let some = [0, 1, 2, 0x7fff, 0x8000, 0x8001, MOST - 1, MOST];
+        let sets = (0..4).flat_map(|first| (1..=4 - first).map(move |len| (first, len)));
+        for (first, len) in sets {
+            for pick in 0..some.len() * some.len() {
+                let (one, other) = (some[pick % some.len()], some[pick / some.len()]);
+                let before: [u64; 4] = std::array::from_fn(|at| [one, other, 0][(at + pick) % 3]);
+                let packed = (0..)
+                    .zip(before)
+                    .map(|(at, count)| count << (16 * at))
+                    .sum();
+                let inside = |at: u64| at >= first && at < first + len;
+                let full = (0..)
+                    .zip(before)
+                    .any(|(at, count)| inside(at) && count == MOST);
+                let counts = std::sync::atomic::AtomicU64::new(packed);
+                assert_eq!(add_references(&counts, ones(first, len)), !full);
+                let now = counts.load(Ordering::Relaxed);
+                for (at, count) in (0..).zip(before) {
+                    let more = u64::from(inside(at) && !full);
+                    assert_eq!(u64::from(count_of(now, at)), count + more);
+                }
+                counts.store(packed, Ordering::Relaxed);
+                let had = take_references(&counts, ones(first, len));
+                let now = counts.load(Ordering::Relaxed);
+                for (at, count) in (0..).zip(before) {
+                    let less = u64::from(inside(at) && count > 0);
+                    assert_eq!(u64::from(count_of(had, at)), less);
+                    assert_eq!(u64::from(count_of(now, at)), count - less);
+                }
+            }
+        }
     }
 
     #[test]
@@ -353,7 +436,8 @@ mod tests {
 
     #[test]
     fn canary_references_counted_by_load_and_store_are_noticed() {
-        assert!(noticed(|| references(torn_count)));
-        assert!(noticed(|| last_reference(torn_count)));
+        assert!(noticed(|| references(torn)));
+        assert!(noticed(|| last_reference(torn)));
+        assert!(noticed(|| references_of_neighbours(torn)));
     }
 }

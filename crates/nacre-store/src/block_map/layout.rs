@@ -21,6 +21,9 @@ pub(crate) const WORD_SIZE: u64 = 8;
 /// Levels of nodes that a map can have.
 pub(crate) const MAX_HEIGHT: u32 = 4;
 
+/// What the place of a page in a lowest node has in the salt besides its number.
+const LOWEST: u64 = 1 << 56;
+
 const UNIT_MASK: u64 = (1 << 40) - 1;
 const HEIGHT_SHIFT: u32 = 40;
 const HEIGHT_MASK: u64 = 0b111 << HEIGHT_SHIFT;
@@ -142,6 +145,47 @@ impl MapWord {
         CheckedWord::seal(self.0, salt).0
     }
 
+    /// Tells `put` the words that map `count` pages from `page` on in lowest nodes of an object's
+    /// map, a run that begins here, each with its number. Much done for each word is done once.
+    #[inline(always)]
+    pub(crate) fn encode_run(
+        self,
+        (id, page): (ObjectId, u64),
+        count: usize,
+        mut put: impl FnMut(usize, u64),
+    ) {
+        if self.is_hole() {
+            return (0..count).for_each(|step| put(step, 0));
+        }
+        assert!(self.0 + count as u64 <= CheckedWord::MAX);
+        let owner = salt_of_owner(id);
+        let mut place = (page | LOWEST).wrapping_mul(PLACE_SALT);
+        let mut payload = self.0;
+        for step in 0..count {
+            put(step, CheckedWord::seal_some(payload, owner ^ place).0);
+            place = place.wrapping_add(PLACE_SALT);
+            payload += 1;
+        }
+    }
+
+    /// How many of some words of neighbouring pages map a run with the first one, by their payloads:
+    /// their checks may be wrong.
+    #[inline]
+    pub(crate) fn claimed_run(words: &[u64]) -> usize {
+        let payload = |word: u64| CheckedWord(word).opened_before();
+        let first = words.first().map_or(0, |&word| payload(word));
+        let step = u64::from(first != 0);
+        let (mut expected, mut count) = (first, 0);
+        for &word in words {
+            if payload(word) != expected {
+                break;
+            }
+            expected += step;
+            count += 1;
+        }
+        count
+    }
+
     /// `None` when the word is damaged, or names a unit outside of a volume of `units` units.
     #[inline]
     pub(crate) fn decode(word: u64, salt: u64, units: u64) -> Option<Self> {
@@ -205,8 +249,14 @@ fn in_range(payload: u64, units: u64) -> bool {
 #[inline]
 pub(crate) fn entry_salt(id: ObjectId, level: u32, index: u64) -> u64 {
     let place = index | u64::from(level) << 56;
+    salt_of_owner(id) ^ place.wrapping_mul(PLACE_SALT)
+}
+
+const PLACE_SALT: u64 = 0xc4ce_b9fe_1a85_ec53;
+
+#[inline]
+fn salt_of_owner(id: ObjectId) -> u64 {
     (id.0 ^ 0x006d_6170).wrapping_mul(0xff51_afd7_ed55_8ccd)
-        ^ place.wrapping_mul(0xc4ce_b9fe_1a85_ec53)
 }
 
 #[cfg(test)]
@@ -235,6 +285,29 @@ mod tests {
             MapWord::shared(UnitNo(4)).advance(3),
             MapWord::shared(UnitNo(7))
         );
+    }
+
+    #[test]
+    fn words_of_a_run_are_those_of_its_pages() {
+        let id = ObjectId(77);
+        for first in [0, 1, 511, 1 << 35] {
+            for entry in [MapWord::HOLE, MapWord::shared(UnitNo(99))] {
+                let mut words = Vec::new();
+                entry.encode_run((id, first), 1000, |step, word| {
+                    assert_eq!(step, words.len());
+                    words.push(word);
+                });
+                let salts = (first..first + 1000).map(|page| entry_salt(id, 1, page));
+                let expected = (0..)
+                    .zip(salts)
+                    .map(|(step, salt)| entry.advance(step).encode(salt));
+                assert!(expected.eq(words.iter().copied()));
+                assert_eq!(MapWord::claimed_run(&words), 1000);
+                words[999] ^= 1;
+                assert_eq!(MapWord::claimed_run(&words), 999);
+                assert_eq!(MapWord::claimed_run(&words[..1]), 1);
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::layout::{
 };
 use crate::log::record::{FreshBytes, Record};
 use crate::node::{LeafPatch, NodeImage, each_exact_run, each_run};
-use crate::object::lock::{ChangeMark, move_attribute_epoch};
+use crate::object::lock::{ChangeMark, ObjectGuard, move_attribute_epoch};
 use crate::object::onode::onode_crc;
 use crate::store::Store;
 use crate::thread::scratch::{LazyTimes, OnodeImage, Removed, Scratch};
@@ -274,6 +274,7 @@ impl<'s> Tx<'s> {
     fn mark(&self) -> Marks<'s> {
         let store = self.store;
         let mut marks = Marks::new();
+        marks.extend(self.created.iter().map(ObjectGuard::begin_change));
         for &id in &self.scratch.touched {
             if let Ok(icore) = store.icore(id) {
                 marks.push(ChangeMark::new(icore));

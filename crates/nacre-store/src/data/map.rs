@@ -149,6 +149,33 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
         Ok(PageRun { page, count, entry })
     }
 
+    /// Loads the first words of a lowest node.
+    pub(crate) fn load_words(&self, leaf: Leaf, words: &mut [u64]) {
+        let node = self.node(leaf.words);
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = node.word(index);
+        }
+    }
+
+    /// The run that begins at `page`, by the words of it and of pages behind it. None: one of them
+    /// is damaged; then [`Map::run_in`] repairs it, or tells.
+    #[inline]
+    pub(crate) fn run_of(&self, page: u64, words: &[u64]) -> Option<PageRun> {
+        let count = MapWord::claimed_run(words);
+        let entry = self.decode(*words.first()?, 1, page)?;
+        let run = PageRun {
+            page,
+            count: count as u64,
+            entry,
+        };
+        let (words, mut wrong) = (&words[..count], 0);
+        entry.encode_run((self.id, page), count, |step, word| {
+            wrong |= word ^ words[step]
+        });
+        let inside = entry.is_hole() || entry.unit().0 + run.count <= self.store.units;
+        (wrong == 0 && inside).then_some(run)
+    }
+
     /// The words of the node that begins at `at`.
     #[inline]
     fn node(&self, at: VolumeOffset) -> CheckedRange<'s, { UNIT_SIZE as usize }> {
@@ -195,9 +222,18 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
             let word = self.encode(run.entry, run.page);
             return volume.store_u64(leaf.word_at(run.page), word, StoreKind::Metadata);
         }
-        for (page, word) in (run.page..).zip(self.encode_run(leaf, run)) {
-            volume.store_u64_lazy(leaf.word_at(page), word, StoreKind::Metadata);
+        if leaf.is_root {
+            let (height, entry) = (0, run.entry);
+            let word = Root { height, entry }.encode(root_salt(self.id));
+            return volume.store_u64(leaf.words, word, StoreKind::Metadata);
         }
+        let node = self.node(leaf.words);
+        let first = (run.page % FANOUT) as usize;
+        let place = (self.id, run.page);
+        run.entry
+            .encode_run(place, run.count as usize, |step, word| {
+                node.store_word_lazy(first + step, word, StoreKind::Metadata);
+            });
         volume.flush(leaf.word_at(run.page), run.count * WORD_SIZE)
     }
 

@@ -2,6 +2,7 @@
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
@@ -18,6 +19,9 @@ use crate::tx::Tx;
 /// Bytes copied at once where units cannot be shared.
 const PIECE: u64 = 1 << 20;
 
+/// Most files are few runs.
+type Runs = SmallVec<[Run; 4]>;
+
 /// The making of a map whose words name the units of another one.
 struct Sharing<'t, 'c, 's> {
     tx: &'t mut Tx<'s>,
@@ -28,9 +32,9 @@ struct Sharing<'t, 'c, 's> {
     /// Pages that the target maps.
     mapped: u64,
     /// What the target owns a part of.
-    shared: Vec<Run>,
+    shared: Runs,
     /// Units of nodes.
-    nodes: Vec<Run>,
+    nodes: Runs,
     /// Words of the source that are marked as shared.
     marked: Unfenced,
 }
@@ -65,8 +69,8 @@ impl Tx<'_> {
             target: to,
             end,
             mapped: 0,
-            shared: Vec::new(),
-            nodes: Vec::new(),
+            shared: Runs::new(),
+            nodes: Runs::new(),
             marked: Unfenced::nothing(),
         };
         let made = match root.height {
@@ -177,16 +181,22 @@ impl Sharing<'_, '_, '_> {
     fn lowest(&mut self, node: UnitNo, first: u64, words: &mut [U64]) -> Result<()> {
         let leaf = Leaf::node(node.offset(), first);
         let end = leaf.end().min(self.end);
+        let mut room = [0; FANOUT as usize];
+        let known = &mut room[..end.saturating_sub(first) as usize];
+        self.source.load_words(leaf, known);
         let mut page = first;
         while page < end {
-            let run = self.source.run_in(leaf, page, end)?;
+            let at = (page - first) as usize;
+            let run = match self.source.run_of(page, &known[at..]) {
+                Some(run) => run,
+                None => self.source.run_in(leaf, page, end)?,
+            };
             if self.counts(run) {
                 let entry = self.share(leaf, run)?;
-                let places = &mut words[(page - first) as usize..][..run.count as usize];
-                for (step, word) in (0..).zip(places) {
-                    let salt = entry_salt(self.target, 1, page + step);
-                    *word = entry.advance(step).encode(salt).into();
-                }
+                let count = run.count as usize;
+                let places = &mut words[at..at + count];
+                let place = (self.target, page);
+                entry.encode_run(place, count, |step, word| places[step] = word.into());
             }
             page = run.end();
         }

@@ -79,6 +79,8 @@ pub struct NewObject {
     pub parent_key: u64,
     /// Birth and all other times.
     pub time: i64,
+    /// Of a copy: the times of access and modification.
+    pub past: Option<[i64; 2]>,
     /// Size in bytes (symbolic links; 0 for all others).
     pub size: u64,
 }

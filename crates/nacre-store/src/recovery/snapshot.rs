@@ -81,14 +81,13 @@ impl Store {
     /// Appends the extra references of used units; returns how many units have some. The counts of
     /// free units are zero, and not touched: a read would give memory to a sparse session.
     fn append_shared(&self, unit_words: usize, area: &mut Vec<u8>) -> u64 {
-        let counts = self.session.share_counts();
         let mut shared = 0;
         for (index, word) in self.session.unit_bits()[..unit_words].iter().enumerate() {
             let mut used = word.load(Relaxed);
             while used != 0 {
                 let unit = index * 64 + used.trailing_zeros() as usize;
                 used &= used - 1;
-                let count = counts[unit].load(Relaxed);
+                let count = self.allocator().extra(UnitNo(unit as u64));
                 if count != 0 {
                     area.extend_from_slice(&(unit as u64 | u64::from(count) << 48).to_le_bytes());
                     shared += 1;
@@ -114,17 +113,17 @@ impl Store {
         }
         let units = self.session.unit_bits().get(..unit_words)?;
         let objects = self.session.object_bits().get(..object_words)?;
-        let counts = self.session.share_counts();
+        let session_units = self.session.geometry().units;
         let shared = words[total..].iter().map(|word| u64::from_le_bytes(*word));
         let shared = shared.map(|entry| (entry & ((1 << 48) - 1), (entry >> 48) as u16));
-        if !shared.clone().all(|(unit, _)| unit < counts.len() as u64) {
+        if !shared.clone().all(|(unit, _)| unit < session_units) {
             return None;
         }
         for (target, word) in units.iter().chain(objects).zip(words) {
             target.store(u64::from_le_bytes(*word), Relaxed);
         }
         for (unit, count) in shared {
-            counts[unit as usize].store(count, Relaxed);
+            self.allocator().set_extra(UnitNo(unit), count);
         }
         Some(())
     }

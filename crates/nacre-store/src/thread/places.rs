@@ -1,17 +1,46 @@
 //! Finding things in the lists of a transaction, which are short as a rule and may be very long.
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// Lists up to this length are searched one by one.
 const SHORT: usize = 16;
 
 /// Where the things of a long list lie, by their keys.
-pub(crate) struct Places<K>(HashMap<K, usize>);
+pub(crate) struct Places<K> {
+    known: HashMap<K, usize, BuildHasherDefault<NumberHasher>>,
+    /// What was looked for or came last: several steps in a row are about the same thing. There is
+    /// no later one with its key.
+    last: Cell<usize>,
+}
+
+/// Hashes numbers of objects and units, which come in rows: a multiplication parts them.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+}
 
 impl<K> Default for Places<K> {
     fn default() -> Self {
-        Places(HashMap::new())
+        Places {
+            known: HashMap::default(),
+            last: Cell::default(),
+        }
     }
 }
 
@@ -21,7 +50,25 @@ impl<K: Copy + Eq + Hash> Places<K> {
     pub(crate) fn find<T>(&self, list: &[T], wanted: K, key: impl Fn(&T) -> K) -> Option<usize> {
         match list.len() <= SHORT {
             true => list.iter().rposition(|thing| key(thing) == wanted),
-            false => self.0.get(&wanted).copied(),
+            false => self.find_in_long(list, wanted, key),
+        }
+    }
+
+    #[inline]
+    fn find_in_long<T>(&self, list: &[T], wanted: K, key: impl Fn(&T) -> K) -> Option<usize> {
+        let last = self.last.get();
+        if list.get(last).is_some_and(|thing| key(thing) == wanted) {
+            return Some(last);
+        }
+        let place = self.known.get(&wanted).copied()?;
+        self.last.set(place);
+        Some(place)
+    }
+
+    /// The list will become that long.
+    pub(crate) fn expect(&mut self, len: usize) {
+        if len > SHORT {
+            self.known.reserve(len);
         }
     }
 
@@ -40,8 +87,9 @@ impl<K: Copy + Eq + Hash> Places<K> {
             false => list.len() - 1,
         };
         for (place, thing) in list.iter().enumerate().skip(known) {
-            self.0.insert(key(thing), place);
+            self.known.insert(key(thing), place);
         }
+        self.last.set(list.len() - 1);
     }
 
     /// `swap_remove` has taken a thing of key `gone` from `place` of the list.
@@ -56,23 +104,24 @@ impl<K: Copy + Eq + Hash> Places<K> {
             // A list that grows again is told of as a whole.
             return self.clear();
         }
-        self.0.remove(&gone);
+        self.known.remove(&gone);
         if let Some(moved) = list.get(place) {
-            self.0.insert(key(moved), place);
+            self.known.insert(key(moved), place);
         }
     }
 
     /// The thing at `place` has another key than before. The old one may still be found.
     pub(crate) fn moved<T>(&mut self, list: &[T], place: usize, key: impl Fn(&T) -> K) {
         if list.len() > SHORT {
-            self.0.insert(key(&list[place]), place);
+            self.known.insert(key(&list[place]), place);
+            self.last.set(place);
         }
     }
 
     /// The list is empty.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.0.capacity() > 0 {
+        if self.known.capacity() > 0 {
             *self = Places::default();
         }
     }

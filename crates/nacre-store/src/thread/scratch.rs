@@ -164,6 +164,12 @@ impl Scratch {
         self.onode_places.pushed(&self.onodes, |onode| onode.id);
     }
 
+    /// Takes the memory of onodes that will be added.
+    pub(crate) fn expect_onodes(&mut self, count: usize) {
+        self.onodes.reserve(count);
+        self.onode_places.expect(self.onodes.len() + count);
+    }
+
     #[inline]
     pub(crate) fn is_removed(&self, id: ObjectId) -> bool {
         if self.removed.is_empty() {
@@ -234,7 +240,7 @@ impl Scratch {
         self.nodes.len() - 1
     }
 
-    /// Remembers that an object changes.
+    /// Remembers that an object changes that was there before.
     pub(crate) fn touch(&mut self, id: ObjectId) {
         let known = self.touched_places.find(&self.touched, id, |&id| id);
         if known.is_none() {

@@ -128,13 +128,13 @@ pub(super) struct Path {
 }
 
 /// An entry's payload, ready to be put into a node.
-enum Stored<'v> {
+pub(super) enum Stored<'v> {
     Inline(&'v [u8]),
     Overflow(RawOverflow),
 }
 
 impl Stored<'_> {
-    fn payload(&self) -> Payload<'_> {
+    pub(super) fn payload(&self) -> Payload<'_> {
         match self {
             Stored::Inline(bytes) => Payload {
                 bytes,
@@ -185,7 +185,10 @@ impl Tx<'_> {
         check_key(key)?;
         let (id, tree) = (which.object, which.tree);
         let owner = self.tree_owner(id, tree)?;
-        self.change_name(id, owner.generation, tree, key);
+        // Of a directory that there is not yet nobody knows a name.
+        if !owner.fresh {
+            self.change_name(id, owner.generation, tree, key);
+        }
         let stored = self.store_value(which, key, value)?;
         let key = SearchKey::new(key);
         let Some(root) = owner.root else {
@@ -423,7 +426,12 @@ impl Tx<'_> {
     }
 
     /// The first leaf of an empty tree.
-    fn plant(&mut self, which: TreeId, key: &SearchKey<'_>, payload: Payload<'_>) -> Result<()> {
+    pub(super) fn plant(
+        &mut self,
+        which: TreeId,
+        key: &SearchKey<'_>,
+        payload: Payload<'_>,
+    ) -> Result<()> {
         let index = self.new_node(which, 0)?;
         let leaf = &mut self.scratch.nodes[index];
         let unit = leaf.unit;
@@ -452,7 +460,7 @@ impl Tx<'_> {
     }
 
     /// Inserts at `index` of the leaf, splitting upwards as far as needed.
-    fn insert_entry(
+    pub(super) fn insert_entry(
         &mut self,
         which: TreeId,
         path: &mut Path,
@@ -645,7 +653,7 @@ impl Tx<'_> {
     }
 
     /// Writes a long value out of line; short ones stay as they are.
-    fn store_value<'v>(
+    pub(super) fn store_value<'v>(
         &mut self,
         which: TreeId,
         key: &[u8],

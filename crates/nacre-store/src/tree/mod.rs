@@ -3,6 +3,7 @@
 
 mod ahead;
 mod change;
+mod fill;
 pub(crate) mod leave;
 mod patch;
 mod place;

@@ -84,6 +84,8 @@ fn put_at<T: PartialEq>(dirty: &mut u64, at: usize, field: &mut T, value: impl I
 pub(crate) struct TreeOwner {
     pub(crate) root: Option<UnitNo>,
     pub(crate) generation: u32,
+    /// The transaction creates the object.
+    pub(crate) fresh: bool,
 }
 
 impl Removed {
@@ -166,7 +168,6 @@ impl<'s> Tx<'s> {
             dirty: 0,
             attribute_epoch: false,
         });
-        self.scratch.touch(id);
         Ok(id)
     }
 
@@ -250,6 +251,12 @@ impl<'s> Tx<'s> {
         self.put_word(VolumeOffset(at.0 + mode as u64), word);
         self.scratch.touch(id);
         Ok(())
+    }
+
+    /// Says that so many objects will be created; their memory is then taken at once.
+    pub fn expect_objects(&mut self, count: usize) {
+        self.created.reserve(count);
+        self.scratch.expect_onodes(count);
     }
 
     /// Lets the transaction change more than one log record holds: the rest of the record then lies
@@ -355,20 +362,25 @@ impl<'s> Tx<'s> {
     /// Root and generation of an object whose tree is to be changed.
     pub(crate) fn tree_owner(&self, id: ObjectId, tree: Tree) -> Result<TreeOwner> {
         let at = self.onode_to_change(id)?;
-        let (root, generation) = match self.scratch.onode(id) {
+        let (root, generation, fresh) = match self.scratch.onode(id) {
             Some(onode) => (
                 word_of(&onode.raw, root_field(tree)),
                 onode.raw.generation.get(),
+                onode.fresh,
             ),
             None => {
                 let onode = self.store.volume.checked_range::<ONODE_SIZE>(at);
                 let root = onode.word(root_field(tree) / 8);
-                (root, onode.u32(ONODE_GENERATION_AT as usize))
+                (root, onode.u32(ONODE_GENERATION_AT as usize), false)
             }
         };
         let root = open_root(root, id, at).or_else(|_| self.store.root_once_more(id, at, tree));
         let root = root?.map(UnitNo);
-        Ok(TreeOwner { root, generation })
+        Ok(TreeOwner {
+            root,
+            generation,
+            fresh,
+        })
     }
 
     pub(crate) fn set_root_unit(
@@ -493,9 +505,10 @@ pub(crate) fn fresh_onode(new: &NewObject, id: ObjectId, generation: u32) -> Raw
     raw.size = CheckedWord::seal(new.size.min(CheckedWord::MAX), size_salt(id))
         .0
         .into();
-    raw.mtime = new.time.into();
+    let [atime, mtime] = new.past.unwrap_or([new.time; 2]);
+    raw.mtime = mtime.into();
     raw.ctime = new.time.into();
-    raw.atime = new.time.into();
+    raw.atime = atime.into();
     raw.btime = new.time.into();
     raw.mode = new.mode.into();
     raw.uid = new.uid.into();
