@@ -27,6 +27,8 @@
 
 enum { NAMES = 24, FOLDERS = 4, BLOCKS = 28, BLOCK = 3000, HANG = 120, WORKERS = 64 };
 enum kind { NONE, PLAIN, FOLDER, SYMLINK };
+// Of model.active. What is cleared away was verified; a death meanwhile leaves any part of it.
+enum { IN_FLIGHT = 1, CLEARING };
 
 struct entry { // one name; 128 bytes
     uint8_t kind, folder, linked, linked_in;
@@ -35,7 +37,7 @@ struct entry { // one name; 128 bytes
     uint32_t tag[BLOCKS + 1]; // contents of each block, 0 for zeros; of a symbolic link: tag[0]
 };
 struct model {
-    uint32_t active, i, j, ranged;    // the operation in flight, on names i and j; ranged: blocks may be old or new
+    uint32_t active, i, j, ranged;    // whether an operation on names i and j is in flight; ranged: blocks may be old or new
     struct entry before[2], after[2];
     uint64_t operations, increments;
     uint32_t pid;
@@ -142,13 +144,18 @@ static void remove_name(int i) {
     save(&m.names[i], sizeof m.names[i]);
 }
 
+static void set_active(uint32_t active) {
+    m.active = active;
+    save(&m.active, sizeof m.active);
+}
+
 // Everything acknowledged is there; the operation in flight happened or not.
 static void verify(int worker) {
     for (uint32_t i = 0; i < NAMES; i++) {
         if (m.active && (i == m.i || i == m.j)) continue;
         sound(is(worker, i, &m.names[i], &m.names[i]), "name %u of worker %d is not as acknowledged (%s): %s", i, worker, shown(&m.names[i]), why);
     }
-    if (!m.active) return;
+    if (m.active != IN_FLIGHT) return;
     struct entry *before = m.before, *after = m.after;
     int old = is(worker, m.i, &before[0], m.ranged ? &after[0] : &before[0]);
     if (m.j != m.i) old = old && is(worker, m.j, &before[1], &before[1]);
@@ -169,7 +176,7 @@ static void begin(int i, int j, int ranged) {
 }
 static void intend(const char *what) {
     doing = what;
-    m.active = 1;
+    m.active = IN_FLIGHT;
     save(&m, 16 + 4 * sizeof(struct entry));
 }
 static void acknowledge(void) {
@@ -180,9 +187,9 @@ static void acknowledge(void) {
         m.names[m.j] = m.after[1];
         save(&m.names[m.j], sizeof(struct entry));
     }
-    m.active = 0, m.operations++;
+    m.operations++;
     save(&m.operations, 8);
-    save(&m.active, 4);
+    set_active(0);
 }
 #define perform(condition) do { if (!(lies && pick(10) == 0)) must(condition); } while (0)
 
@@ -421,9 +428,9 @@ static void work(const char *models, long operations) {
     doing = "verify";
     verify(me);
     if (m.active) {
+        set_active(CLEARING);
         remove_name(m.i), remove_name(m.j);
-        m.active = 0;
-        save(&m.active, 4);
+        set_active(0);
     }
     for (long n = 0; n < operations; n++) step();
 }

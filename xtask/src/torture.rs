@@ -21,6 +21,8 @@ pub type Outcome<T> = Result<T, String>;
 const PID_AT: u64 = 16 + 4 * 128 + 16;
 /// Workers that change objects, besides those that change files.
 const OBJECT_WORKERS: usize = 3;
+/// How long a killed process may take to be gone: on a machine that is too busy it dies late.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a run is to do.
 struct Campaign {
@@ -331,8 +333,11 @@ impl Worker {
     /// Ends supervisor and worker and waits until both are gone.
     pub fn end(&mut self) {
         let Some(group) = self.group() else { return };
-        let patience = Instant::now();
-        while test_kill_process_group(group).is_ok() && patience.elapsed().as_secs() < 5 {
+        let killed = Instant::now();
+        while test_kill_process_group(group).is_ok() {
+            // Whoever went on now would look beside a worker that still works.
+            let late = killed.elapsed() > PATIENCE;
+            assert!(!late, "process group {group} outlives SIGKILL");
             let _gone = kill_process_group(group, Signal::KILL);
             let _ended = self.supervisor.try_wait();
             sleep(Duration::from_millis(1));
