@@ -367,11 +367,9 @@ impl<'a> Allocator<'a> {
     /// Sets how many references beyond the first a unit has; nobody else changes it.
     pub(crate) fn set_extra(&self, unit: UnitNo, count: u16) {
         let word = &self.shares[(unit.0 / COUNTS_OF_WORD) as usize];
-        let others = word.load(Relaxed) & !(ones(unit.0 % COUNTS_OF_WORD, 1) * u64::from(u16::MAX));
-        word.store(
-            others | ones(unit.0 % COUNTS_OF_WORD, 1) * u64::from(count),
-            Relaxed,
-        );
+        let one = ones(unit.0 % COUNTS_OF_WORD, 1);
+        let others = word.load(Relaxed) & !(one * u64::from(u16::MAX));
+        word.store(others | (one * u64::from(count)), Relaxed);
     }
 
     /// Sets the bits of a run; returns the first unit that was already set, after setting all.

@@ -160,16 +160,14 @@ impl MapWord {
         assert!(self.0 + count as u64 <= CheckedWord::MAX);
         let owner = salt_of_owner(id);
         let mut place = (page | LOWEST).wrapping_mul(PLACE_SALT);
-        let mut payload = self.0;
-        for step in 0..count {
+        for (step, payload) in (0..count).zip(self.0..) {
             put(step, CheckedWord::seal_some(payload, owner ^ place).0);
             place = place.wrapping_add(PLACE_SALT);
-            payload += 1;
         }
     }
 
-    /// How many of some words of neighbouring pages map a run with the first one, by their payloads:
-    /// their checks may be wrong.
+    /// How many of some words of neighbouring pages map a run with the first one, by their
+    /// payloads: their checks may be wrong.
     #[inline]
     pub(crate) fn claimed_run(words: &[u64]) -> usize {
         let payload = |word: u64| CheckedWord(word).opened_before();

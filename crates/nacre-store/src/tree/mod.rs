@@ -8,6 +8,7 @@ pub(crate) mod leave;
 mod patch;
 mod place;
 mod read;
+mod shrink;
 mod walk;
 
 pub(crate) use read::TreeId;
