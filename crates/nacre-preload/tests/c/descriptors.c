@@ -167,13 +167,18 @@ static void note_open(char *open) {
     for (int fd = 0; fd < HIGHEST; fd++) open[fd] = fcntl(fd, F_GETFD) != -1;
 }
 
-static int is_number(const char *name) { return *name >= '0' && *name <= '9'; }
+/* The place of a name in a listing: its number, or behind all numbers. */
+static int place_of(const char *name) {
+    int number = atoi(name);
+    CHECK(number < HIGHEST);
+    return *name < '0' || *name > '9' || number >= HIGHEST ? HIGHEST : number;
+}
 
 static void list_by_library(const char *path, char *shown) {
     struct dirent *entry;
     DIR *folder = opendir(path);
     CHECK(folder);
-    while (folder && (entry = readdir(folder))) shown[is_number(entry->d_name) ? atoi(entry->d_name) : HIGHEST] = 1;
+    while (folder && (entry = readdir(folder))) shown[place_of(entry->d_name)] = 1;
     CHECK(folder && shown[dirfd(folder)]);
     shown[dirfd(folder)] = 0;
     closedir(folder);
@@ -186,7 +191,7 @@ static void list_by_call(int number, int name, int folder, char *shown) {
     CHECK(lseek(folder, 0, SEEK_SET) == 0);
     while ((len = syscall(number, folder, records, sizeof records)) > 0) {
         for (char *record = records; record < records + len; record += *(unsigned short *)(record + 16))
-            shown[is_number(record + name) ? atoi(record + name) : HIGHEST] = 1;
+            shown[place_of(record + name)] = 1;
     }
     CHECK(len == 0 && shown[folder]);
     shown[folder] = 0;
@@ -210,7 +215,7 @@ static void listed(const char *path) {
 /* Who lists the open descriptors meets none that it cannot use. */
 static void listings(void) {
     char own[64], thread[64];
-    int high = dup2(0, HIGHEST - 1);
+    int high = dup2(0, 900);
     snprintf(own, sizeof own, "/proc/%d/fd", getpid());
     snprintf(thread, sizeof thread, "/proc/self/task/%d/fdinfo", (int)syscall(SYS_gettid));
     const char *paths[] = {"/proc/self/fd", "/dev/fd/", "/proc/thread-self/fd", "/proc/self/fdinfo", own, thread};
@@ -222,14 +227,18 @@ static void listings(void) {
 static void numbers_elsewhere(void) {
     char folder[] = "/tmp/numbers-XXXXXX", name[64], shown[HIGHEST + 1] = {0};
     CHECK(mkdtemp(folder));
-    for (int i = 900; i < 1100; i++) snprintf(name, sizeof name, "%s/%d", folder, i), CHECK(!mkdir(name, 0700));
+    for (int i = 900; i < 1100; i++) {
+        snprintf(name, sizeof name, "%s/%d", folder, i);
+        CHECK(!mkdir(name, 0700));
+    }
     DIR *stream = opendir(folder);
     struct dirent *entry;
-    while ((entry = readdir(stream))) shown[is_number(entry->d_name) ? atoi(entry->d_name) : HIGHEST] = 1;
+    while ((entry = readdir(stream))) shown[place_of(entry->d_name)] = 1;
     closedir(stream);
     for (int i = 900; i < 1100; i++) {
         CHECK(shown[i]);
-        snprintf(name, sizeof name, "%s/%d", folder, i), CHECK(!rmdir(name));
+        snprintf(name, sizeof name, "%s/%d", folder, i);
+        CHECK(!rmdir(name));
     }
     CHECK(!rmdir(folder));
 }
