@@ -539,6 +539,11 @@ fn descriptors() {
 }
 
 #[test]
+fn what_is_forked_where_nothing_is_found_runs_without_the_pool() {
+    check("nowhere");
+}
+
+#[test]
 fn requests_in_a_context_of_linux_aio() {
     check("aio");
 }

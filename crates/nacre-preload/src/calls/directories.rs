@@ -1,25 +1,16 @@
-//! Directory streams, the working directory, and marks of fanotify.
+//! The working directory, and marks of fanotify.
 
-use libc::{
-    SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_getdents, SYS_getdents64,
-    SYS_umask,
-};
+use libc::{SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_umask};
 use nacre_vfs::Reply;
 
 use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
-use crate::entry::table::{ServedCall, entry, fd_entry};
+use crate::entry::table::{ServedCall, entry};
 use crate::program::by_kernel;
 use crate::runtime::environment;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
-    fd_entry(SYS_getdents, "getdents", |c| {
-        c.on_fd(c.vfs().getdents(c.int(0), c.sink(1)?))
-    }),
-    fd_entry(SYS_getdents64, "getdents64", |c| {
-        c.on_fd(c.vfs().getdents64(c.int(0), c.sink(1)?))
-    }),
     entry(SYS_chdir, "chdir", chdir),
     entry(SYS_fchdir, "fchdir", fchdir),
     entry(SYS_chroot, "chroot", chroot),

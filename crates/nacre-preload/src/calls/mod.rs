@@ -7,6 +7,7 @@ pub mod directories;
 pub mod handles;
 pub mod identity;
 pub mod limits;
+pub mod listings;
 mod loops;
 pub mod memory;
 pub mod mounts;

@@ -103,7 +103,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> S
     }
 }
 
-const FAMILIES: [&[ServedCall]; 20] = [
+const FAMILIES: [&[ServedCall]; 21] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -112,6 +112,7 @@ const FAMILIES: [&[ServedCall]; 20] = [
     calls::attributes::ENTRIES,
     calls::xattr::ENTRIES,
     calls::directories::ENTRIES,
+    calls::listings::ENTRIES,
     calls::transfer::ENTRIES,
     calls::watches::ENTRIES,
     calls::memory::ENTRIES,

@@ -64,17 +64,20 @@ fn has_nothing_open() -> bool {
 }
 
 /// Whether the root that this process sees (a sandbox's) has neither the pool nor a name where the
-/// pool would be: the kernel says what is so there, that its files do not exist.
+/// pool would be: the kernel says what is so there, that its files do not exist. A root may also be
+/// the folder that a process had in /proc (browsers'), in which nothing is found any more.
 fn is_left_out(mount: &Mount) -> bool {
     let found = [lstat(&mount.pool), lstat(&mount.prefix)];
-    found.iter().all(|found| matches!(found, Err(Errno::NOENT)))
+    let nothing = |found: &_| matches!(found, Err(Errno::NOENT | Errno::SRCH));
+    found.iter().all(nothing)
 }
 
 /// As [`suffices`], of a child that was in this folder of a pool when it was forked. The kernel is
-/// there from then on. Where no pool is to be seen the folder is as one that was removed.
+/// there from then on. Where no pool is to be seen the folder is as one that was removed, and calls
+/// on what is open fail.
 pub fn suffices_in(folder: Option<&[u8]>) -> bool {
     if mounts().all(|mount| is_left_out(&mount)) {
-        return has_nothing_open();
+        return true;
     }
     if let Some(folder) = folder.filter(|folder| is_shown(folder)) {
         let path = terminated(folder.to_vec());

@@ -1,5 +1,6 @@
 /* Descriptors: numbers, duplicates, transfers, passing, closing everything. */
 #include "check.h"
+#include <dirent.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
@@ -159,6 +160,110 @@ static void closed_numbers(int fd) {
     for (int i = 0; i < 2; i++) CHECK(!close(ends[i]) && !close(sockets[i]));
 }
 
+#define HIGHEST 4096
+
+/* Which descriptors there are, as the kernel's listing must show them. */
+static void note_open(char *open) {
+    for (int fd = 0; fd < HIGHEST; fd++) open[fd] = fcntl(fd, F_GETFD) != -1;
+}
+
+/* The place of a name in a listing: its number, or behind all numbers. */
+static int place_of(const char *name) {
+    int number = atoi(name);
+    CHECK(number < HIGHEST);
+    return *name < '0' || *name > '9' || number >= HIGHEST ? HIGHEST : number;
+}
+
+static void list_by_library(const char *path, char *shown) {
+    struct dirent *entry;
+    DIR *folder = opendir(path);
+    CHECK(folder);
+    while (folder && (entry = readdir(folder))) shown[place_of(entry->d_name)] = 1;
+    CHECK(folder && shown[dirfd(folder)]);
+    shown[dirfd(folder)] = 0;
+    closedir(folder);
+}
+
+/* `name` is where a record's name is; the buffer has room for one record or two. */
+static void list_by_call(int number, int name, int folder, char *shown) {
+    char records[64];
+    long len;
+    CHECK(lseek(folder, 0, SEEK_SET) == 0);
+    while ((len = syscall(number, folder, records, sizeof records)) > 0) {
+        for (char *record = records; record < records + len; record += *(unsigned short *)(record + 16))
+            shown[place_of(record + name)] = 1;
+    }
+    CHECK(len == 0 && shown[folder]);
+    shown[folder] = 0;
+}
+
+static void listed(const char *path) {
+    char open_now[HIGHEST + 1] = {0}, shown[3][HIGHEST + 1] = {{0}};
+    note_open(open_now);
+    list_by_library(path, shown[0]);
+    int folder = open(path, O_RDONLY | O_DIRECTORY);
+    CHECK(folder >= 0);
+    list_by_call(SYS_getdents64, 19, folder, shown[1]);
+    list_by_call(SYS_getdents, 18, folder, shown[2]);
+    close(folder);
+    for (int way = 0; way < 3; way++) {
+        CHECK(shown[way][HIGHEST]);
+        CHECK(!memcmp(open_now, shown[way], HIGHEST));
+    }
+}
+
+/* Who lists the open descriptors meets none that it cannot use. */
+static void listings(void) {
+    char own[64], thread[64];
+    int high = dup2(0, 900);
+    snprintf(own, sizeof own, "/proc/%d/fd", getpid());
+    snprintf(thread, sizeof thread, "/proc/self/task/%d/fdinfo", (int)syscall(SYS_gettid));
+    const char *paths[] = {"/proc/self/fd", "/dev/fd/", "/proc/thread-self/fd", "/proc/self/fdinfo", own, thread};
+    for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) listed(paths[i]);
+    CHECK(close(high) == 0);
+}
+
+/* Names that are numbers are shown wherever they are no descriptors. */
+static void numbers_elsewhere(void) {
+    char folder[] = "/tmp/numbers-XXXXXX", name[64], shown[HIGHEST + 1] = {0};
+    CHECK(mkdtemp(folder));
+    for (int i = 900; i < 1100; i++) {
+        snprintf(name, sizeof name, "%s/%d", folder, i);
+        CHECK(!mkdir(name, 0700));
+    }
+    DIR *stream = opendir(folder);
+    struct dirent *entry;
+    while ((entry = readdir(stream))) shown[place_of(entry->d_name)] = 1;
+    closedir(stream);
+    for (int i = 900; i < 1100; i++) {
+        CHECK(shown[i]);
+        snprintf(name, sizeof name, "%s/%d", folder, i);
+        CHECK(!rmdir(name));
+    }
+    CHECK(!rmdir(folder));
+}
+
+/* Without a /proc of its own, as sandboxes look whether a folder is left open. */
+static void listed_from_a_sandbox(void) {
+    int proc = open("/proc", O_PATH | O_DIRECTORY);
+    char root[] = "/tmp/root-XXXXXX";
+    CHECK(mkdtemp(root));
+    pid_t child = fork();
+    if (child == 0) {
+        char open_now[HIGHEST + 1] = {0}, shown[HIGHEST + 1] = {0}, own[32];
+        note_open(open_now);
+        CHECK(!chroot(root) && !chdir("/"));
+        snprintf(own, sizeof own, "%d/fd", getpid());
+        int folder = openat(proc, own, O_RDONLY | O_DIRECTORY);
+        CHECK(folder >= 0);
+        list_by_call(SYS_getdents64, 19, folder, shown);
+        CHECK(!memcmp(open_now, shown, HIGHEST));
+        _exit(failures);
+    }
+    CHECK(status_of(child) == 0);
+    CHECK(!close(proc) && !rmdir(root));
+}
+
 int main(void) {
     int fd = file_with("file", "hello");
     numbers(fd);
@@ -168,6 +273,9 @@ int main(void) {
     named_sockets();
     fifos();
     closed_numbers(fd);
+    listings();
+    numbers_elsewhere();
+    if (geteuid() == 0) listed_from_a_sandbox();
     close_everything();
     return failures;
 }
