@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
-use nacre_store::scrub::{Doubtful, scrub_spans};
+use nacre_store::scrub::{Doubtful, Owner, scrub, scrub_spans};
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_testkit::damage::{self, DATA_START, KINDS, NAMES, are_alike, two_copies};
 use nacre_testkit::pool::PoolFiles;
@@ -384,6 +384,29 @@ fn scrub_suspects(pool: &Pool) {
     while let Some(span) = pool.store().volume().take_suspect() {
         let go_on = &mut |_| ControlFlow::Continue(());
         scrub_spans(pool.store(), span..span + 1, &Doubtful::Told, go_on).unwrap();
+    }
+}
+
+#[test]
+fn a_scrub_repairs_long_values_and_says_whose_they_are() {
+    for name in NAMES {
+        let rig = Rig::new();
+        let wrecked = rig.wreck(name, |what| what == Structure::Value);
+        let pool = rig.open();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        assert_eq!((report.left, report.more), (0, 0), "{name}");
+        assert_eq!(report.damages.len(), wrecked, "{name}");
+        for damage in &report.damages {
+            assert!(
+                matches!(damage.owners[..], [(_, Owner::Value(_))]),
+                "{damage:?}"
+            );
+            assert_eq!(damage.difference.wrong, [rig.files.file(name)]);
+        }
+        read_all(&pool, name);
+        pool.close().unwrap();
+        assert!(are_alike(&rig.files), "{name}: the copies differ");
     }
 }
 

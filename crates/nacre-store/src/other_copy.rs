@@ -3,14 +3,14 @@
 //! Whoever finds a structure damaged asks for it and looks once more, in the same call. All of this
 //! is off the way of what is sound: it is called where an error would be made.
 
-use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
+use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 use zerocopy::FromBytes;
 
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_SIZE, RawOnode, Tree, owner_of_map};
 use crate::node::{NODE_BYTES, NodeBytes, verify};
 use crate::store::Store;
-use crate::tree::{TreeId, TreePart, walk};
+use crate::tree::{LongValue, TreeId, TreePart, walk};
 use crate::worth::is_sound;
 
 impl Store {
@@ -50,12 +50,12 @@ impl Store {
             })
     }
 
-    /// Repairs a value of this checksum that lies out of line.
+    /// Repairs a value that lies out of line.
     #[cold]
     #[inline(never)]
-    pub(crate) fn repair_value_copies(&self, start: UnitNo, len: usize, crc: u32) -> bool {
-        let units = (len as u64).next_multiple_of(UNIT_SIZE);
-        self.repair_copies(start.offset(), units, &|copy| crc32c(&copy[..len]) == crc)
+    pub(crate) fn repair_value_copies(&self, value: LongValue) -> bool {
+        let bytes = value.run().count * UNIT_SIZE;
+        self.repair_copies(value.start.offset(), bytes, &|copy| value.is_in(copy))
     }
 
     /// Repairs a word of a block map, which `is_right` knows to be one now.

@@ -11,6 +11,7 @@ use super::owners::{Owner, Owners};
 use crate::block_map::layout::{MapWord, entry_salt};
 use crate::layout::{HEADER_UNITS, ListedBlock, ONODES_PER_BLOCK, parts_id};
 use crate::store::Store;
+use crate::tree::LongValue;
 use crate::worth::{ONODES_PER_UNIT, Part, best_of, header, is_better, node, onodes, words};
 
 /// Knows what lies where.
@@ -60,7 +61,7 @@ impl<'s> Judge<'s> {
     /// Whether anything counts in a unit.
     fn usage(&self, at: VolumeOffset) -> Usage {
         let unit = UnitNo(at.0 / UNIT_SIZE);
-        let owners = self.owners.map_or(&[][..], |owners| owners.of_unit(unit));
+        let owners = self.owners(at);
         let is_unwritten = |(_, owner): &(ObjectId, Owner)| matches!(owner, Owner::Unwritten(_));
         match owners.is_empty() {
             true if self.store.allocator().is_untaken(unit) => Usage::Free,
@@ -71,7 +72,25 @@ impl<'s> Judge<'s> {
 
     /// The copy that is better than each other one wherever they differ.
     fn best(&self, at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
+        if let Some((_, Owner::Value(value))) = self.owners(at).first() {
+            return self.best_of_value(*value, at, copies);
+        }
         best_of(copies, is_better, |copy| self.parts(at, copy))
+    }
+
+    /// The copy of a unit of a long value of which the whole value is right: its checksum is that
+    /// of all of it. Nobody changes it as long as it is one.
+    fn best_of_value(&self, value: LongValue, at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
+        let skip = (at.0 - value.range().start.0) as usize;
+        let all = self.store.volume().copies_of(value.range());
+        let right = all.iter().find(|bytes| value.is_in(bytes))?;
+        let unit = right.get(skip..skip + UNIT_SIZE as usize)?;
+        copies.iter().position(|copy| *copy == unit)
+    }
+
+    fn owners(&self, at: VolumeOffset) -> &[(ObjectId, Owner)] {
+        let unit = UnitNo(at.0 / UNIT_SIZE);
+        self.owners.map_or(&[][..], |owners| owners.of_unit(unit))
     }
 
     /// The parts of a unit that have a checksum. `None`: there are none.
@@ -85,13 +104,12 @@ impl<'s> Judge<'s> {
             let first = block * ONODES_PER_BLOCK + skip * ONODES_PER_UNIT;
             return Some(onodes(first, copy));
         }
-        let owners = self.owners.map_or(&[][..], |owners| owners.of_unit(unit));
-        match owners.first() {
+        match self.owners(at).first() {
             Some(&(id, Owner::Map(level, first))) => Some(self.map(id, level, first, copy)),
             Some(&(id, Owner::PartsMap(level, first))) => {
                 Some(self.map(parts_id(id), level, first, copy))
             }
-            Some((_, Owner::Data(_) | Owner::Unwritten(_))) => None,
+            Some((_, Owner::Data(_) | Owner::Unwritten(_) | Owner::Value(_))) => None,
             Some((_, Owner::Tree)) | None => Some(vec![node(unit, copy)?]),
         }
     }

@@ -12,4 +12,5 @@ mod walk;
 
 pub(crate) use read::TreeId;
 pub use read::Visit;
+pub use walk::LongValue;
 pub(crate) use walk::{TreePart, release, walk};

@@ -1,7 +1,9 @@
 //! Visiting every node of a tree: for scan and check, and to give the units of a removed object
 //! back.
 
-use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
+use std::ops::Range;
+
+use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, site};
 
 use super::read::TreeId;
 use crate::alloc::Run;
@@ -14,8 +16,43 @@ use crate::store::Store;
 pub(crate) enum TreePart {
     /// A node and its level (0 for leaves).
     Node(UnitNo, u8),
-    /// The units of an out-of-line value.
-    Value(Run),
+    /// An out-of-line value.
+    Value(LongValue),
+}
+
+/// An out-of-line value, as its entry describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongValue {
+    pub(crate) start: UnitNo,
+    /// In bytes.
+    pub(crate) len: usize,
+    crc: u32,
+}
+
+impl LongValue {
+    pub(crate) fn new(start: UnitNo, len: usize, crc: u32) -> Self {
+        Self { start, len, crc }
+    }
+
+    /// Its units.
+    pub(crate) fn run(self) -> Run {
+        Run {
+            start: self.start,
+            count: (self.len as u64).div_ceil(UNIT_SIZE).max(1),
+        }
+    }
+
+    /// Where it lies, in whole units.
+    pub(crate) fn range(self) -> Range<VolumeOffset> {
+        let run = self.run();
+        run.start.offset()..run.start.add(run.count).offset()
+    }
+
+    /// Whether bytes begin with it.
+    pub(crate) fn is_in(self, bytes: &[u8]) -> bool {
+        let own = bytes.get(..self.len);
+        site::check(own.is_some_and(|own| crc32c(own) == self.crc))
+    }
 }
 
 /// One inner node on the way down, and the child to visit next.
@@ -65,7 +102,7 @@ pub(crate) fn release(store: &Store, object: ObjectId, tree: Tree, root: UnitNo)
                 start: unit,
                 count: 1,
             },
-            TreePart::Value(run) => run,
+            TreePart::Value(value) => value.run(),
         };
         let new = seen.insert(run.start);
         if new {
@@ -143,9 +180,7 @@ fn visit_values(
         let raw = view
             .overflow(&slot)
             .map_err(|_| store.damaged(which, unit))?;
-        let (start, len) = store.overflow_range(which, unit, &raw)?;
-        let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
-        visit(TreePart::Value(Run { start, count }));
+        visit(TreePart::Value(store.long_value(which, unit, &raw)?));
     }
     Ok(())
 }
