@@ -341,6 +341,34 @@ fn sound(pool: &Pool, what: &str) {
     assert_eq!(report.counts.leaked_units, 0, "{what}");
 }
 
+/// A random transaction; whether it was done.
+fn turn(pool: &Pool, dice: &mut Dice, model: &mut Model, what: &str) -> bool {
+    let mut next = model.clone();
+    let mut t = Transaction::new();
+    let mut refused = false;
+    for _ in 0..1 + dice.below(8) {
+        refused = step(dice, &mut t, &mut next);
+        if refused {
+            break;
+        }
+    }
+    match pool.commit(&t) {
+        Ok(()) => {
+            assert!(!refused, "{what}: {t:?}");
+            *model = next;
+            true
+        }
+        Err(Error::Operation { number, source }) => {
+            assert!(
+                refused && number + 1 == t.len(),
+                "{what}: {number} {source} {t:?}"
+            );
+            false
+        }
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
 /// How many transactions were done.
 fn play(seed: u64, rounds: u64) -> u64 {
     let mut done = 0;
@@ -349,29 +377,7 @@ fn play(seed: u64, rounds: u64) -> u64 {
     let mut model = Model::new();
     for round in 0..rounds {
         let what = format!("seed {seed}, round {round}");
-        let mut next = model.clone();
-        let mut t = Transaction::new();
-        let mut refused = false;
-        for _ in 0..1 + dice.below(8) {
-            refused = step(&mut dice, &mut t, &mut next);
-            if refused {
-                break;
-            }
-        }
-        match pool.commit(&t) {
-            Ok(()) => {
-                assert!(!refused, "{what}: {t:?}");
-                model = next;
-                done += 1;
-            }
-            Err(Error::Operation { number, source }) => {
-                assert!(
-                    refused && number + 1 == t.len(),
-                    "{what}: {number} {source} {t:?}"
-                );
-            }
-            Err(error) => panic!("{what}: {error}"),
-        }
+        done += u64::from(turn(&pool, &mut dice, &mut model, &what));
         compare(&pool, &model, &what);
         if round % 10 == 0 {
             sound(&pool, &what);
@@ -493,4 +499,141 @@ fn thousands_of_objects_are_split_and_merged_in_one_transaction() {
     pool.commit(&t).unwrap();
     assert_eq!(listed(b"a").len(), 6000);
     sound(&pool, "merged");
+}
+
+mod attack {
+    use super::*;
+    use nacre_objects::OpenOptions;
+    use nacre_store::scrub::{Doubtful, scrub};
+    use nacre_store::structure_index::{Part, Structure, survey};
+    use nacre_testkit::damage::{DATA_START, NAMES, are_alike};
+    use nacre_testkit::pool::{PoolChoice, PoolFiles};
+    use std::ops::ControlFlow;
+    use std::os::unix::fs::FileExt;
+
+    fn kind(what: Structure) -> &'static str {
+        match what {
+            Structure::Superblock => "superblock",
+            Structure::State => "state",
+            Structure::ListWord => "list",
+            Structure::LogTailWord => "tail",
+            Structure::Record(_) => "record",
+            Structure::Onode => "onode",
+            Structure::MapNode(..) => "map",
+            Structure::PartsNode(..) => "parts",
+            Structure::TreeNode(..) => "tree",
+            Structure::Value => "value",
+            Structure::Data(_) => "data",
+            Structure::Snapshot => "snapshot",
+        }
+    }
+
+    fn damage(files: &PoolFiles, leg: &str, part: &Part, how: u64, dice: &mut Dice) {
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(files.file(leg))
+            .unwrap();
+        let (at, mut bytes) = (DATA_START + part.at.0, vec![0; part.len as usize]);
+        file.read_exact_at(&mut bytes, at).unwrap();
+        match how {
+            0 => bytes.iter_mut().for_each(|byte| *byte = !*byte),
+            1 => bytes.fill(0),
+            2 => {
+                let at = dice.below(part.len) as usize;
+                bytes[at] ^= 1 << dice.below(8);
+            }
+            _ => {
+                let at = dice.below(part.len) as usize / 64 * 64;
+                let end = (at + 64).min(bytes.len());
+                bytes[at..end].fill(dice.below(256) as u8);
+            }
+        }
+        file.write_all_at(&bytes, at).unwrap();
+    }
+
+    fn open(files: &PoolFiles, leg: &str) -> Pool {
+        Pool::open(files.file(leg), OpenOptions::default()).unwrap()
+    }
+
+    fn one(seed: u64, rounds: u64, log: &mut String) {
+        let files = PoolFiles::make(&PoolChoice {
+            devices: &NAMES,
+            copies: 2,
+            bytes: 192 << 20,
+            ..PoolChoice::default()
+        });
+        let wanted = std::env::var("KIND").unwrap_or_default();
+        let legs = std::env::var("LEG").unwrap_or("ab".into());
+        let mut pool = open(&files, "a");
+        let mut dice = Dice(Random::new(seed, 7));
+        let mut model = Model::new();
+        for round in 0..rounds {
+            turn(&pool, &mut dice, &mut model, &format!("before, {round}"));
+            if round < 15 {
+                continue;
+            }
+            let parts = survey(pool.store());
+            let mut kinds: Vec<_> = parts.iter().map(|part| kind(part.what)).collect();
+            kinds.sort();
+            kinds.dedup();
+            kinds.retain(|kind| *kind != "data" && (wanted.is_empty() || wanted == *kind));
+            let chosen = kinds[dice.below(kinds.len() as u64) as usize];
+            let of: Vec<_> = parts
+                .iter()
+                .filter(|part| kind(part.what) == chosen)
+                .collect();
+            let part = of[dice.below(of.len() as u64) as usize];
+            let leg = ["a", "b"][dice.below(2) as usize];
+            let leg = if legs.contains(leg) { leg } else { &legs };
+            let how = dice.below(4);
+            let what = format!("seed {seed}, round {round}, {chosen} {part:?} of {leg}, how {how}");
+            log.clear();
+            log.push_str(&what);
+            let before = dice.below(3) == 0;
+            if before {
+                pool.close().unwrap();
+                damage(&files, leg, part, how, &mut dice);
+                pool = open(&files, "a");
+            } else {
+                damage(&files, leg, part, how, &mut dice);
+            }
+            log.push_str(if before { ", closed" } else { "" });
+            let many = dice.below(3);
+            for _ in 0..many {
+                turn(&pool, &mut dice, &mut model, &what);
+            }
+            log.push_str(", compare");
+            compare(&pool, &model, &what);
+            log.push_str(", scrub");
+            let go_on = &mut |_| ControlFlow::Continue(());
+            let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+            assert_eq!(report.left, 0, "left {:?}", report.damages);
+            sound(&pool, &what);
+            log.push_str(", again");
+            if dice.below(2) == 0 {
+                pool.close().unwrap();
+                assert!(are_alike(&files), "not alike");
+                pool = open(&files, "b");
+                compare(&pool, &model, &what);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore]
+    fn run() {
+        let number =
+            |name: &str, other| std::env::var(name).map_or(other, |it| it.parse().unwrap());
+        let (from, to) = (number("FROM", 1), number("TO", 10));
+        for seed in from..to {
+            let mut log = String::new();
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                one(seed, 60, &mut log);
+            }));
+            if result.is_err() {
+                println!("FAILED {log}");
+            }
+        }
+    }
 }
