@@ -389,6 +389,23 @@ fn scrub_suspects(pool: &Pool) {
 }
 
 #[test]
+fn a_scrub_repairs_log_tails() {
+    for name in NAMES {
+        let rig = Rig::new();
+        let pool = rig.open();
+        rig.wreck(name, |what| what == Structure::LogTailWord);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        assert!(
+            report.left == 0 && report.repaired > 0,
+            "{name}: {report:?}"
+        );
+        pool.close().unwrap();
+        assert!(are_alike(&rig.files), "{name}: the copies differ");
+    }
+}
+
+#[test]
 fn a_scrub_repairs_long_values_and_says_whose_they_are() {
     for name in NAMES {
         let rig = Rig::new();

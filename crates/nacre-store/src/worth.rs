@@ -114,7 +114,7 @@ fn parts_of<'c>(
 }
 
 /// A unit of log tail words.
-fn tails(at: VolumeOffset, copy: &[u8]) -> Vec<Part<'_>> {
+pub(crate) fn tails(at: VolumeOffset, copy: &[u8]) -> Vec<Part<'_>> {
     let places = (0..UNIT_SIZE).step_by(TAIL_STRIDE as usize);
     places
         .map(|skip| {

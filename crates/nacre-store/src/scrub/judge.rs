@@ -14,8 +14,8 @@ use crate::layout::{HEADER_UNITS, ListedBlock, ONODES_PER_BLOCK, RING_AT, parts_
 use crate::store::Store;
 use crate::tree::LongValue;
 use crate::worth::{
-    ONODES_PER_UNIT, Part, best_of, header, is_better, is_better_or_same, node, onodes, used_node,
-    words,
+    ONODES_PER_UNIT, Part, best_of, header, is_better, is_better_or_same, node, onodes, tails,
+    used_node, words,
 };
 
 /// Knows what lies where.
