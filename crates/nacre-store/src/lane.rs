@@ -18,7 +18,7 @@ use crate::layout::{
 use crate::log::record::Record;
 use crate::object::blocks::ROOM_TO_MOVE;
 use crate::object::lock::OwnedGuard;
-use crate::other_copy::placed_word;
+use crate::placed_word::placed_word;
 use crate::store::Store;
 
 /// Set in the session's copy of a log tail word to tell it from "not read yet".

@@ -3,38 +3,16 @@
 //! Whoever finds a structure damaged asks for it and looks once more, in the same call. All of this
 //! is off the way of what is sound: it is called where an error would be made.
 
-use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
-use nacre_volume::Volume;
+use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 use zerocopy::FromBytes;
 
 use crate::error::{Result, StoreError};
-use crate::layout::{ONODE_SIZE, RawOnode, Tree, owner_of_map, word_salt};
+use crate::layout::{ONODE_SIZE, RawOnode, Tree, owner_of_map};
 use crate::node::{NODE_BYTES, NodeBytes, verify};
+use crate::placed_word::repair;
 use crate::store::Store;
 use crate::tree::{LongValue, TreeId, TreePart, walk};
 use crate::worth::is_sound;
-
-/// Makes the copies agree in a range if the one that is read is not `is_right` and another one is.
-#[cold]
-fn repair(volume: &Volume, at: VolumeOffset, len: u64, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
-    volume.repair(at..at.add(len), &mut |_, copies| {
-        let right = copies.iter().position(|copy| is_right(copy));
-        // Else the reader has met a change.
-        right.filter(|&right| right > 0)
-    })
-}
-
-/// What a word of a list or a log tail says: its place seals it.
-#[inline]
-pub(crate) fn placed_word(volume: &Volume, at: VolumeOffset) -> Option<u64> {
-    let open = |word| CheckedWord(word).open(word_salt(at));
-    open(volume.load_u64(at)).or_else(|| {
-        repair(volume, at, size_of::<u64>() as u64, &|copy| {
-            u64::read_from_bytes(copy).is_ok_and(|word| open(u64::from_le(word)).is_some())
-        });
-        open(volume.load_u64(at))
-    })
-}
 
 impl Store {
     /// As [`repair`], not for who may only read.

@@ -172,7 +172,7 @@ fn use_all(fs: &Fs, what: &str) {
 /// What no call has met.
 fn scrub_rest(fs: &Fs, is_one: Is) {
     // Some of it is found by who knows its owner.
-    let wanted = match is_one(Structure::MapNode(1, 0)) {
+    let wanted = match is_one(Structure::Value) || is_one(Structure::MapNode(1, 0)) {
         true => Doubtful::TakenFrom(volume_path(fs, "b")),
         false => Doubtful::Told,
     };

@@ -281,9 +281,8 @@ impl Tx<'_> {
         let view = self.page(which, path.leaf, None)?;
         let damaged = |Damaged| self.store.damaged(which, path.leaf);
         let slot = view.slot(index).map_err(damaged)?;
-        self.store
-            .value_now(which, path.leaf, &view, &slot, value)?;
-        Ok(true)
+        let read = self.store.value_now(which, path.leaf, &view, &slot, value);
+        read.map(|()| true)
     }
 
     pub(super) fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {

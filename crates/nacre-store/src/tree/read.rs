@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use nacre_types::{CheckedWord, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo};
 
-use super::walk::LongValue;
+use super::long_value::LongValue;
 use crate::error::{Result, StoreError};
 use crate::layout::{KEY_MAX, RawOverflow, Tree, VALUE_MAX, tree_salt};
 use crate::node::{
