@@ -224,18 +224,20 @@ impl Pool {
         }
     }
 
-    /// Whether something was damaged on the copy that is read, and is right now: to be done once
-    /// more.
+    /// Repairs what is damaged on the copy that is read. Answers whether to look once more: if
+    /// something is right now, and once for each object in any case, as somebody else may have been
+    /// quicker. `met` is the object that was damaged last.
     #[cold]
-    pub(crate) fn repairs(&self, error: &Error) -> bool {
-        match error.cause() {
-            Error::Damaged(id) => self.store.repair_object_copies(*id),
-            Error::Store(StoreError::Corrupt(found)) => {
-                let object = found.object;
-                object.is_some_and(|id| self.store.repair_object_copies(id))
-            }
-            _ => false,
-        }
+    pub(crate) fn repairs(&self, error: &Error, met: &mut Option<ObjectId>) -> bool {
+        let damaged = match error.cause() {
+            Error::Damaged(id) => Some(*id),
+            Error::Store(StoreError::Corrupt(found)) => found.object,
+            _ => None,
+        };
+        let Some(id) = damaged.filter(|_| self.store.volume().mirror().is_some()) else {
+            return false;
+        };
+        self.store.repair_object_copies(id) | (met.replace(id) != damaged)
     }
 
     /// Gives back the places of processes that died, unless some may have had files open: that is

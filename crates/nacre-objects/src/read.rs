@@ -261,11 +261,11 @@ impl Pool {
 
     /// Repeats a look-up while what it finds is removed meanwhile.
     fn repeated<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
-        let mut gone = ObjectId::ROOT;
+        let (mut gone, mut met) = (ObjectId::ROOT, None);
         for tries in 0..TRIES {
             match look() {
                 Ok(found) => return Ok(found),
-                Err(Stop::Failed(error)) if !self.repairs(&error) => {
+                Err(Stop::Failed(error)) if !self.repairs(&error, &mut met) => {
                     return Err(self.blamed(error));
                 }
                 Err(Stop::Failed(_)) => {}
@@ -484,5 +484,51 @@ pub(crate) fn link_of(of: ObjectId, item: &[u8]) -> Result<Link> {
     match Item::decode(item) {
         Some(Item::Link(link)) => Ok(link),
         _ => Err(Error::Damaged(of)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nacre_testkit::damage::two_copies;
+    use nacre_types::ObjectId;
+
+    use crate::{Error, OpenOptions, Pool, Transaction};
+
+    /// As if somebody else repaired it between the look and the repair.
+    #[test]
+    fn what_was_damaged_and_is_whole_is_looked_at_once_more() {
+        let files = two_copies();
+        let pool = Pool::open(files.file("a"), OpenOptions::default()).unwrap();
+        let damaged = |id| Error::Damaged(ObjectId(id));
+        // Each of several things was.
+        let mut looks = 0;
+        let found = pool.repeated(|| {
+            looks += 1;
+            match looks < 5 {
+                true => Err(damaged(looks).into()),
+                false => Ok(looks),
+            }
+        });
+        assert_eq!(found.unwrap(), 5);
+        // What stays damaged is an error.
+        let mut looks = 0;
+        let found = pool.repeated::<()>(|| {
+            looks += 1;
+            Err(damaged(1).into())
+        });
+        assert!(matches!(found, Err(Error::Damaged(ObjectId(1)))));
+        assert_eq!(looks, 2);
+        pool.close().unwrap();
+    }
+
+    #[test]
+    fn a_transaction_that_met_what_is_whole_now_is_done() {
+        let files = two_copies();
+        let pool = Pool::open(files.file("a"), OpenOptions::default()).unwrap();
+        let mut t = Transaction::new();
+        t.create_collection(b"c");
+        pool.run_again(Error::Damaged(ObjectId::ROOT), &t).unwrap();
+        assert!(pool.has_collection(b"c").unwrap());
+        pool.close().unwrap();
     }
 }

@@ -1,13 +1,16 @@
 //! Random transactions against a model in memory, with look-ups of all kinds, crashes of the
-//! process, and check.
+//! process, damage of one copy, and check.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use nacre_objects::{Error, HashBits, KEY_MAX, Pool, Transaction};
+use nacre_objects::{Error, HashBits, KEY_MAX, OpenOptions, Pool, Transaction};
 use nacre_store::Store;
 use nacre_store::check::check;
-use nacre_testkit::pool::{PRIVATE, memory_pool};
+use nacre_store::scrub::{Doubtful, scrub};
+use nacre_store::structure_index::{Part, Structure, survey};
+use nacre_testkit::damage::{NAMES, are_alike, wreck};
+use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles, memory_pool};
 use nacre_testkit::random::Random;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -341,6 +344,34 @@ fn sound(pool: &Pool, what: &str) {
     assert_eq!(report.counts.leaked_units, 0, "{what}");
 }
 
+/// A random transaction; whether it was done.
+fn turn(pool: &Pool, dice: &mut Dice, model: &mut Model, what: &str) -> bool {
+    let mut next = model.clone();
+    let mut t = Transaction::new();
+    let mut refused = false;
+    for _ in 0..1 + dice.below(8) {
+        refused = step(dice, &mut t, &mut next);
+        if refused {
+            break;
+        }
+    }
+    match pool.commit(&t) {
+        Ok(()) => {
+            assert!(!refused, "{what}: {t:?}");
+            *model = next;
+            true
+        }
+        Err(Error::Operation { number, source }) => {
+            assert!(
+                refused && number + 1 == t.len(),
+                "{what}: {number} {source} {t:?}"
+            );
+            false
+        }
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
 /// How many transactions were done.
 fn play(seed: u64, rounds: u64) -> u64 {
     let mut done = 0;
@@ -349,29 +380,7 @@ fn play(seed: u64, rounds: u64) -> u64 {
     let mut model = Model::new();
     for round in 0..rounds {
         let what = format!("seed {seed}, round {round}");
-        let mut next = model.clone();
-        let mut t = Transaction::new();
-        let mut refused = false;
-        for _ in 0..1 + dice.below(8) {
-            refused = step(&mut dice, &mut t, &mut next);
-            if refused {
-                break;
-            }
-        }
-        match pool.commit(&t) {
-            Ok(()) => {
-                assert!(!refused, "{what}: {t:?}");
-                model = next;
-                done += 1;
-            }
-            Err(Error::Operation { number, source }) => {
-                assert!(
-                    refused && number + 1 == t.len(),
-                    "{what}: {number} {source} {t:?}"
-                );
-            }
-            Err(error) => panic!("{what}: {error}"),
-        }
+        done += u64::from(turn(&pool, &mut dice, &mut model, &what));
         compare(&pool, &model, &what);
         if round % 10 == 0 {
             sound(&pool, &what);
@@ -493,4 +502,78 @@ fn thousands_of_objects_are_split_and_merged_in_one_transaction() {
     pool.commit(&t).unwrap();
     assert_eq!(listed(b"a").len(), 6000);
     sound(&pool, "merged");
+}
+
+/// Something of one kind of metadata.
+fn something(parts: &[Part], dice: &mut Dice) -> Part {
+    const KINDS: [fn(Structure) -> bool; 6] = [
+        |what| what == Structure::Onode,
+        |what| matches!(what, Structure::MapNode(..)),
+        |what| matches!(what, Structure::TreeNode(..)),
+        |what| what == Structure::Value,
+        |what| what == Structure::LogTailWord,
+        |what| what == Structure::ListWord,
+    ];
+    let is_one = KINDS[dice.below(6) as usize];
+    let mut of_kind: Vec<Part> = parts.to_vec();
+    of_kind.retain(|part| is_one(part.what));
+    match of_kind.is_empty() {
+        true => something(parts, dice),
+        false => of_kind[dice.below(of_kind.len() as u64) as usize],
+    }
+}
+
+fn scrub_all(pool: &Pool, wanted: &Doubtful, what: &str) {
+    let go_on = &mut |_| ControlFlow::Continue(());
+    let report = scrub(pool.store(), 1, wanted, go_on).unwrap();
+    assert_eq!(report.left, 0, "{what}: {:?}", report.damages);
+}
+
+/// Transactions and look-ups meet what is damaged on one copy, a part at a time.
+fn play_beside_damage(seed: u64, rounds: u64) {
+    let files = PoolFiles::make(&PoolChoice {
+        devices: &NAMES,
+        copies: 2,
+        bytes: 128 << 20,
+        ..PoolChoice::default()
+    });
+    let open = |name| Pool::open(files.file(name), OpenOptions::default()).unwrap();
+    let mut pool = open("a");
+    let mut dice = Dice(Random::new(seed, 7));
+    let mut model = Model::new();
+    for round in 0..rounds {
+        let name = NAMES[dice.below(2) as usize];
+        let what = format!("seed {seed}, round {round}, {name}");
+        for _ in 0..3 {
+            turn(&pool, &mut dice, &mut model, &what);
+        }
+        let part = something(&survey(pool.store()), &mut dice);
+        let what = format!("{what}, {part:?}");
+        let damage = || wreck(&files.file(name), &[part], |_| true);
+        if dice.below(2) == 0 {
+            damage();
+        } else {
+            pool.close().unwrap();
+            damage();
+            pool = open("a");
+        }
+        // What a transaction gives back may differ: nobody reads it.
+        let wanted = match dice.below(2) == 0 && turn(&pool, &mut dice, &mut model, &what) {
+            true => Doubtful::Repaired,
+            false => Doubtful::Told,
+        };
+        compare(&pool, &model, &what);
+        scrub_all(&pool, &wanted, &what);
+        sound(&pool, &what);
+    }
+    pool.close().unwrap();
+    assert!(are_alike(&files), "seed {seed}: the copies differ");
+    let pool = open("b");
+    compare(&pool, &model, "opened again");
+    pool.close().unwrap();
+}
+
+#[test]
+fn transactions_do_what_a_model_does_while_metadata_of_one_copy_is_damaged() {
+    (1..=2).for_each(|seed| play_beside_damage(seed, 15));
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
-use nacre_store::scrub::{Doubtful, scrub_spans};
+use nacre_store::Tree;
+use nacre_store::scrub::{Doubtful, Owner, scrub, scrub_spans};
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_testkit::damage::{self, DATA_START, KINDS, NAMES, are_alike, two_copies};
 use nacre_testkit::pool::PoolFiles;
@@ -384,6 +385,88 @@ fn scrub_suspects(pool: &Pool) {
     while let Some(span) = pool.store().volume().take_suspect() {
         let go_on = &mut |_| ControlFlow::Continue(());
         scrub_spans(pool.store(), span..span + 1, &Doubtful::Told, go_on).unwrap();
+    }
+}
+
+#[test]
+fn a_scrub_repairs_log_tails() {
+    for name in NAMES {
+        let rig = Rig::new();
+        let pool = rig.open();
+        rig.wreck(name, |what| what == Structure::LogTailWord);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        assert!(
+            report.left == 0 && report.repaired > 0,
+            "{name}: {report:?}"
+        );
+        pool.close().unwrap();
+        assert!(are_alike(&rig.files), "{name}: the copies differ");
+    }
+}
+
+#[test]
+fn a_scrub_repairs_long_values_and_says_whose_they_are() {
+    for name in NAMES {
+        let rig = Rig::new();
+        let wrecked = rig.wreck(name, |what| what == Structure::Value);
+        let pool = rig.open();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        assert_eq!((report.left, report.more), (0, 0), "{name}");
+        assert_eq!(report.damages.len(), wrecked, "{name}");
+        for damage in &report.damages {
+            assert!(
+                matches!(damage.owners[..], [(_, Owner::Value(_))]),
+                "{damage:?}"
+            );
+            assert_eq!(damage.difference.wrong, [rig.files.file(name)]);
+        }
+        read_all(&pool, name);
+        pool.close().unwrap();
+        assert!(are_alike(&rig.files), "{name}: the copies differ");
+    }
+}
+
+/// Nobody reads the room of a node between its index and its entries.
+#[test]
+fn a_scrub_makes_copies_agree_in_what_says_nothing() {
+    for name in NAMES {
+        let rig = Rig::new();
+        let pool = rig.open();
+        let is_leaf = |part: &&Part| part.what == Structure::TreeNode(Tree::Entries, 0);
+        // That of the names of collections: the first one.
+        let leaf = rig
+            .parts
+            .iter()
+            .filter(is_leaf)
+            .min_by_key(|part| part.object);
+        let file = File::options().write(true).open(rig.files.file(name));
+        let room = DATA_START + leaf.unwrap().at.0 + 2048;
+        file.unwrap().write_all_at(&[7; 64], room).unwrap();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        assert_eq!((report.left, report.damages.len()), (0, 1), "{name}");
+        read_all(&pool, name);
+        pool.close().unwrap();
+        assert!(are_alike(&rig.files), "{name}: the copies differ");
+    }
+}
+
+#[test]
+fn log_tails_and_lists_that_are_damaged_while_the_pool_is_used_come_from_the_other_copy() {
+    let is_one = |what| matches!(what, Structure::LogTailWord | Structure::ListWord);
+    for name in NAMES {
+        let rig = Rig::new();
+        let pool = rig.open();
+        assert!(rig.wreck(name, is_one) > 1024);
+        use_all(&pool, CHANGES[0], name);
+        read_all(&pool, name);
+        pool.close().unwrap();
+        let pool = rig.open();
+        use_all(&pool, CHANGES[0], name);
+        pool.close().unwrap();
+        rig.is_whole_alone("a", "b", name);
     }
 }
 

@@ -94,7 +94,7 @@ pub enum StoreError {
     #[error(transparent)]
     Slot(#[from] nacre_session::SlotError),
     /// The file would grow past the largest size.
-    #[error("the file would grow past the largest file size")]
+    #[error("it would grow past the largest size of a file or object")]
     FileTooBig,
     /// An argument is outside of what the function takes.
     #[error("invalid argument: {0}")]

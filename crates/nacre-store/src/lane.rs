@@ -18,6 +18,7 @@ use crate::layout::{
 use crate::log::record::Record;
 use crate::object::blocks::ROOM_TO_MOVE;
 use crate::object::lock::OwnedGuard;
+use crate::placed_word::placed_word;
 use crate::store::Store;
 
 /// Set in the session's copy of a log tail word to tell it from "not read yet".
@@ -433,7 +434,7 @@ impl Store {
     /// What a list word says.
     #[inline]
     pub(crate) fn listed_payload(&self, at: VolumeOffset, what: &'static str) -> Result<u64> {
-        let word = CheckedWord(self.volume.load_u64(at)).open(word_salt(at));
+        let word = placed_word(&self.volume, at);
         word.ok_or_else(|| StoreError::corrupt(None, what, at))
     }
 
@@ -538,8 +539,7 @@ pub(crate) fn read_tail(volume: &Volume, block: UnitNo) -> Result<LogTail> {
     let mut newest: Option<LogTail> = None;
     for round in 0..TAIL_WORDS {
         let at = tail_at(block, round);
-        let word = CheckedWord(volume.load_u64(at));
-        let payload = word.open(word_salt(at));
+        let payload = placed_word(volume, at);
         let payload = payload.ok_or_else(|| StoreError::corrupt(None, "lane head", at))?;
         if payload == 0 {
             continue;

@@ -25,6 +25,7 @@ mod moving;
 mod node;
 mod object;
 mod other_copy;
+mod placed_word;
 mod problem;
 mod rebuild;
 mod recovery;

@@ -3,29 +3,22 @@
 //! Whoever finds a structure damaged asks for it and looks once more, in the same call. All of this
 //! is off the way of what is sound: it is called where an error would be made.
 
-use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
+use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 use zerocopy::FromBytes;
 
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_SIZE, RawOnode, Tree, owner_of_map};
 use crate::node::{NODE_BYTES, NodeBytes, verify};
+use crate::placed_word::repair;
 use crate::store::Store;
-use crate::tree::{TreeId, TreePart, walk};
+use crate::tree::{LongValue, TreeId, TreePart, walk};
 use crate::worth::is_sound;
 
 impl Store {
-    /// Makes the copies agree in a range if the one that is read is not `is_right` and another one
-    /// is. Not for who may only read.
+    /// As [`repair`], not for who may only read.
     #[cold]
     fn repair_copies(&self, at: VolumeOffset, len: u64, is_right: &dyn Fn(&[u8]) -> bool) -> bool {
-        if !self.writable || self.volume.mirror().is_none() {
-            return false;
-        }
-        self.volume.repair(at..at.add(len), &mut |_, copies| {
-            let right = copies.iter().position(|copy| is_right(copy));
-            // Else the reader has met a change.
-            right.filter(|&right| right > 0)
-        })
+        self.writable && repair(&self.volume, at, len, is_right)
     }
 
     /// Repairs the onode of an object, of which any part is at `at`.
@@ -50,12 +43,12 @@ impl Store {
             })
     }
 
-    /// Repairs a value of this checksum that lies out of line.
+    /// Repairs a value that lies out of line.
     #[cold]
     #[inline(never)]
-    pub(crate) fn repair_value_copies(&self, start: UnitNo, len: usize, crc: u32) -> bool {
-        let units = (len as u64).next_multiple_of(UNIT_SIZE);
-        self.repair_copies(start.offset(), units, &|copy| crc32c(&copy[..len]) == crc)
+    pub(crate) fn repair_value_copies(&self, value: LongValue) -> bool {
+        let bytes = value.run().count * UNIT_SIZE;
+        self.repair_copies(value.start.offset(), bytes, &|copy| value.is_in(copy))
     }
 
     /// Repairs a word of a block map, which `is_right` knows to be one now.

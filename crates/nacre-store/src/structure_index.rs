@@ -184,7 +184,8 @@ fn survey_tree(store: &Store, id: ObjectId, onode: VolumeOffset, which: Tree, ad
             TreePart::Node(unit, level) => {
                 add(Structure::TreeNode(which, level), unit.offset(), UNIT_SIZE);
             }
-            TreePart::Value(run) => {
+            TreePart::Value(value) => {
+                let run = value.run();
                 add(Structure::Value, run.start.offset(), run.count * UNIT_SIZE);
             }
         }

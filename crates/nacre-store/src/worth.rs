@@ -18,7 +18,7 @@ use crate::layout::{
     ONODES_PER_BLOCK, RING_AT, RawNode, RawOnode, RawState, STATE_AT, STATE_MAGIC, SUPERBLOCK_AT,
     SUPERBLOCK_MAGIC, TAIL_STRIDE, Tree, parts_id, root_salt, size_salt, tree_salt, word_salt,
 };
-use crate::node::{NodeBytes, verify};
+use crate::node::{NodeBytes, head_of, index_at, verify};
 use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;
 
@@ -114,7 +114,7 @@ fn parts_of<'c>(
 }
 
 /// A unit of log tail words.
-fn tails(at: VolumeOffset, copy: &[u8]) -> Vec<Part<'_>> {
+pub(crate) fn tails(at: VolumeOffset, copy: &[u8]) -> Vec<Part<'_>> {
     let places = (0..UNIT_SIZE).step_by(TAIL_STRIDE as usize);
     places
         .map(|skip| {
@@ -155,7 +155,8 @@ enum Worth {
 /// A part of a copy of a unit.
 pub(crate) struct Part<'c> {
     worth: Worth,
-    bytes: &'c [u8],
+    /// What counts in it, in one or two pieces.
+    bytes: [&'c [u8]; 2],
 }
 
 impl<'c> Part<'c> {
@@ -165,14 +166,21 @@ impl<'c> Part<'c> {
             (false, true) => Worth::Sound,
             (false, false) => Worth::Broken,
         };
-        Self { worth, bytes }
+        Self {
+            worth,
+            bytes: [bytes, &[]],
+        }
     }
 }
 
 /// Whether each part in which two copies of a unit differ is better in the first, and there is one.
 pub(crate) fn is_better(one: &[Part<'_>], other: &[Part<'_>]) -> bool {
-    let mut differing = differing(one, other).peekable();
-    differing.peek().is_some() && differing.all(|(one, other)| one > other)
+    differing(one, other).next().is_some() && is_better_or_same(one, other)
+}
+
+/// As [`is_better`], or they differ in nothing that counts.
+pub(crate) fn is_better_or_same(one: &[Part<'_>], other: &[Part<'_>]) -> bool {
+    differing(one, other).all(|(one, other)| one > other)
 }
 
 /// Whether some part in which two copies of a unit differ is better in the first, and none worse.
@@ -241,6 +249,26 @@ pub(crate) fn node(unit: UnitNo, copy: &[u8]) -> Option<Part<'_>> {
     let mut trees = [Tree::Entries, Tree::Xattrs].into_iter();
     let is_sound = trees.any(|tree| verify(bytes, unit, owner, tree).is_ok());
     Some(Part::of(copy, false, is_sound))
+}
+
+/// As [`node`], of a unit that is known to be one: the room between index and heap does not count.
+pub(crate) fn used_node(unit: UnitNo, copy: &[u8]) -> Option<Part<'_>> {
+    let part = node(unit, copy)?;
+    let says = match part.worth {
+        Worth::Sound => what_counts(copy.try_into().ok()?),
+        _ => part.bytes,
+    };
+    Some(Part {
+        bytes: says,
+        ..part
+    })
+}
+
+/// The two pieces of a sound node in which something is said.
+fn what_counts(node: &NodeBytes) -> [&[u8]; 2] {
+    let head = head_of(node);
+    let index_end = index_at(usize::from(head.count.get()));
+    [&node[..index_end], &node[usize::from(head.heap.get())..]]
 }
 
 /// A unit of onodes, of which the first has the number `first`.

@@ -135,6 +135,20 @@ impl Volume {
         Ok(self.told(scrubbed))
     }
 
+    /// What each device whose copy is current holds of a range, in no order. For who knows that
+    /// nobody stores there; on disks, that all of it is at home.
+    pub fn copies_of(&self, range: Range<VolumeOffset>) -> Vec<Vec<u8>> {
+        let on_devices = range.start.0 + DATA_START..range.end.0 + DATA_START;
+        let copies = match (self.mirror(), self.legs()) {
+            (Some(mirror), _) => Some(mirror.held(on_devices)),
+            // Who compares there is told of a disk that fails.
+            (None, Some(legs)) => legs.copies(on_devices).ok(),
+            (None, None) => None,
+        };
+        let all = copies.into_iter().flat_map(|copies| copies.all);
+        all.map(|copy| copy.bytes).collect()
+    }
+
     /// Compares one span with its checksum, if it has one and nobody has stored to it since, and
     /// makes copies agree that hold something else. A difference without evidence: no copy has what
     /// was there.

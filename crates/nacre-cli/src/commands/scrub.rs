@@ -205,6 +205,7 @@ fn name((id, owner): (ObjectId, Owner), paths: &HashMap<ObjectId, Vec<u8>>) -> S
             format!("{whose}, from byte {} on", page * 4096)
         }
         Owner::Map(..) | Owner::PartsMap(..) | Owner::Tree => format!("{whose}, metadata"),
+        Owner::Value(_) => format!("{whose}, a long value of an attribute or key"),
     }
 }
 

@@ -156,7 +156,7 @@ impl Mirror {
     }
 
     /// What the legs that are current hold. One that fails meanwhile is left out, and dropped.
-    pub(super) fn held(&self, range: Range<u64>) -> Copies {
+    pub fn held(&self, range: Range<u64>) -> Copies {
         let states = self.states_now();
         let mut current: Vec<(usize, &Leg)> = self.current(states).collect();
         current.sort_by_key(|(slot, _)| *slot != states.read_slot());

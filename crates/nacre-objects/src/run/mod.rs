@@ -57,8 +57,9 @@ impl Pool {
 
     /// Does once more what found no room, or damage, if something helps.
     #[cold]
-    fn run_again(&self, mut error: Error, transaction: &Transaction<'_>) -> Result<()> {
-        while is_full(&error) && self.store.make_room()? || self.repairs(&error) {
+    pub(crate) fn run_again(&self, mut error: Error, transaction: &Transaction<'_>) -> Result<()> {
+        let mut met = None;
+        while is_full(&error) && self.store.make_room()? || self.repairs(&error, &mut met) {
             match self.run(transaction) {
                 Ok(()) => return Ok(()),
                 Err(other) => error = other,
@@ -183,12 +184,13 @@ impl<'t> Run<'_, 't> {
         let link = link_of(of, item)?;
         self.lock(link.object)?;
         let store = &self.pool.store;
-        let is_same = || Ok::<_, Error>(store.generation(link.object)? == link.generation);
-        let same = match self.tx.is_created(link.object) {
-            true => true,
-            false => is_same()? || store.repair_object_copies(link.object) && is_same()?,
-        };
-        match same && link.kind == wanted {
+        let is_created = self.tx.is_created(link.object);
+        if !is_created && store.generation(link.object)? != link.generation {
+            // One of both is damaged: the other one is repaired by who hears of the error.
+            store.repair_object_copies(of);
+            return Err(Error::Damaged(link.object));
+        }
+        match link.kind == wanted {
             true => Ok(link),
             false => Err(Error::Damaged(of)),
         }

@@ -237,7 +237,8 @@ impl Store {
         self.read_stable(id, || {
             let at = self.onode_live(id)?;
             let mut raw = self.raw_onode(at)?;
-            if raw.inline_len.get() as usize > INLINE_MAX && self.repair_onode_copies(id, at) {
+            if raw.inline_len.get() as usize > INLINE_MAX {
+                self.repair_onode_copies(id, at);
                 raw = self.raw_onode(at)?;
             }
             let len = raw.inline_len.get() as usize;

@@ -297,7 +297,7 @@ pub(crate) fn walk_tree(
             start: unit,
             count: 1,
         })),
-        TreePart::Value(run) => visit(Ok(run)),
+        TreePart::Value(value) => visit(Ok(value.run())),
     };
     tree::walk(store, id, tree, root, &mut see, &mut |error| {
         if errors.len() < MAX_PROBLEMS {

@@ -34,6 +34,7 @@ fn follows(was: Owner, is: Owner, units: u64) -> bool {
             is == was + units
         }
         (Owner::Tree, Owner::Tree) => true,
+        (Owner::Value(was), Owner::Value(is)) => was == is,
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! Which of several copies of a unit is right, by the checksums in it.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
@@ -9,9 +9,14 @@ use nacre_volume::{ScrubRules, ScrubbedSpan, Usage, VolumeError};
 
 use super::owners::{Owner, Owners};
 use crate::block_map::layout::{MapWord, entry_salt};
-use crate::layout::{HEADER_UNITS, ListedBlock, ONODES_PER_BLOCK, parts_id};
+use crate::lane::lane_list_at;
+use crate::layout::{HEADER_UNITS, ListedBlock, ONODES_PER_BLOCK, RING_AT, parts_id};
 use crate::store::Store;
-use crate::worth::{ONODES_PER_UNIT, Part, best_of, header, is_better, node, onodes, words};
+use crate::tree::LongValue;
+use crate::worth::{
+    ONODES_PER_UNIT, Part, best_of, header, is_better, is_better_or_same, node, onodes, tails,
+    used_node, words,
+};
 
 /// Knows what lies where.
 pub(super) struct Judge<'s> {
@@ -20,6 +25,8 @@ pub(super) struct Judge<'s> {
     /// Where metadata blocks lie: the first unit of each, and its number in the list. Most spans
     /// are compared without it.
     blocks: OnceCell<HashMap<UnitNo, u64>>,
+    /// The first units of log blocks.
+    logs: OnceCell<HashSet<UnitNo>>,
 }
 
 impl<'s> Judge<'s> {
@@ -28,6 +35,7 @@ impl<'s> Judge<'s> {
             store,
             owners,
             blocks: OnceCell::new(),
+            logs: OnceCell::new(),
         }
     }
 
@@ -38,6 +46,17 @@ impl<'s> Judge<'s> {
         };
         let all = || (0..self.store.block_count()).filter_map(listed).collect();
         self.blocks.get_or_init(all)
+    }
+
+    fn has_tails(&self, unit: UnitNo) -> bool {
+        let lanes = 0..self.store.lane_count();
+        let listed = |lane| {
+            self.store
+                .listed_block(lane_list_at(lane), "log block list")
+        };
+        let all = || lanes.filter_map(|lane| listed(lane).ok()).collect();
+        let skip = unit.0 % UNITS_PER_BLOCK;
+        skip * UNIT_SIZE < RING_AT && self.logs.get_or_init(all).contains(&UnitNo(unit.0 - skip))
     }
 
     /// As `Volume::scrub_span`.
@@ -60,7 +79,7 @@ impl<'s> Judge<'s> {
     /// Whether anything counts in a unit.
     fn usage(&self, at: VolumeOffset) -> Usage {
         let unit = UnitNo(at.0 / UNIT_SIZE);
-        let owners = self.owners.map_or(&[][..], |owners| owners.of_unit(unit));
+        let owners = self.owners(at);
         let is_unwritten = |(_, owner): &(ObjectId, Owner)| matches!(owner, Owner::Unwritten(_));
         match owners.is_empty() {
             true if self.store.allocator().is_untaken(unit) => Usage::Free,
@@ -71,7 +90,28 @@ impl<'s> Judge<'s> {
 
     /// The copy that is better than each other one wherever they differ.
     fn best(&self, at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
-        best_of(copies, is_better, |copy| self.parts(at, copy))
+        match self.owners(at).first() {
+            Some((_, Owner::Value(value))) => self.best_of_value(*value, at, copies),
+            Some((_, Owner::Tree)) => best_of(copies, is_better_or_same, |copy| {
+                Some(vec![used_node(at.unit(), copy)?])
+            }),
+            _ => best_of(copies, is_better, |copy| self.parts(at, copy)),
+        }
+    }
+
+    /// The copy of a unit of a long value of which the whole value is right: its checksum is that
+    /// of all of it. Nobody changes it as long as it is one.
+    fn best_of_value(&self, value: LongValue, at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
+        let skip = (at.0 - value.range().start.0) as usize;
+        let all = self.store.volume().copies_of(value.range());
+        let right = all.iter().find(|bytes| value.is_in(bytes))?;
+        let unit = right.get(skip..skip + UNIT_SIZE as usize)?;
+        copies.iter().position(|copy| *copy == unit)
+    }
+
+    fn owners(&self, at: VolumeOffset) -> &[(ObjectId, Owner)] {
+        let unit = UnitNo(at.0 / UNIT_SIZE);
+        self.owners.map_or(&[][..], |owners| owners.of_unit(unit))
     }
 
     /// The parts of a unit that have a checksum. `None`: there are none.
@@ -85,14 +125,16 @@ impl<'s> Judge<'s> {
             let first = block * ONODES_PER_BLOCK + skip * ONODES_PER_UNIT;
             return Some(onodes(first, copy));
         }
-        let owners = self.owners.map_or(&[][..], |owners| owners.of_unit(unit));
-        match owners.first() {
+        if self.has_tails(unit) {
+            return Some(tails(at, copy));
+        }
+        match self.owners(at).first() {
             Some(&(id, Owner::Map(level, first))) => Some(self.map(id, level, first, copy)),
             Some(&(id, Owner::PartsMap(level, first))) => {
                 Some(self.map(parts_id(id), level, first, copy))
             }
-            Some((_, Owner::Data(_) | Owner::Unwritten(_))) => None,
-            Some((_, Owner::Tree)) | None => Some(vec![node(unit, copy)?]),
+            Some(_) => None,
+            None => Some(vec![node(unit, copy)?]),
         }
     }
 

@@ -16,6 +16,7 @@ use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 use nacre_volume::{Difference, Evidence, ScrubbedSpan, VolumeError, each};
 
 use crate::store::Store;
+pub use crate::tree::LongValue;
 use gathered::gathered;
 use judge::Judge;
 pub use owners::Owner;

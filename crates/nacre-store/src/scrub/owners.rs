@@ -8,8 +8,9 @@ use nacre_volume::Difference;
 use super::{Damage, units_of};
 use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
 use crate::layout::{Tree, is_of_parts, owner_of_map, parts_id, root_salt};
-use crate::recovery::scan::{for_each_object, walk_tree};
+use crate::recovery::scan::for_each_object;
 use crate::store::Store;
+use crate::tree::{LongValue, TreePart, walk};
 
 /// What a unit is to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,10 @@ pub enum Owner {
     Map(u32, u64),
     /// A node of its map of parts: as a node of its block map.
     PartsMap(u32, u64),
-    /// A node of a tree, or a long value.
+    /// A node of a tree.
     Tree,
+    /// A long value of an attribute or of a key.
+    Value(LongValue),
 }
 
 /// Units of interest, and whose they are.
@@ -81,12 +84,31 @@ impl Owners {
             }
         }
         for tree in [Tree::Entries, Tree::Xattrs] {
-            walk_tree(wanted.store, id, onode, tree, &mut |met| {
-                let Ok(run) = met else { return false };
-                (0..run.count)
-                    .for_each(|step| self.add(wanted, run.start.add(step), (id, Owner::Tree)));
-                true
-            });
+            let root = wanted.store.tree_root(id, onode, tree).ok().flatten();
+            if let Some(root) = root {
+                let mut visit = |part| {
+                    self.add_tree_part(wanted, id, part);
+                    true
+                };
+                walk(
+                    wanted.store,
+                    id,
+                    tree,
+                    UnitNo(root),
+                    &mut visit,
+                    &mut |_| (),
+                );
+            }
+        }
+    }
+
+    fn add_tree_part(&mut self, wanted: &Wanted<'_>, id: ObjectId, part: TreePart) {
+        match part {
+            TreePart::Node(unit, _) => self.add(wanted, unit, (id, Owner::Tree)),
+            TreePart::Value(value) => {
+                let (run, owner) = (value.run(), (id, Owner::Value(value)));
+                (0..run.count).for_each(|step| self.add(wanted, run.start.add(step), owner));
+            }
         }
     }
 

@@ -279,9 +279,8 @@ impl Tx<'_> {
         let view = self.page(which, path.leaf, None)?;
         let damaged = |Damaged| self.store.damaged(which, path.leaf);
         let slot = view.slot(index).map_err(damaged)?;
-        self.store
-            .value_now(which, path.leaf, &view, &slot, value)?;
-        Ok(true)
+        let read = self.store.value_now(which, path.leaf, &view, &slot, value);
+        read.map(|()| true)
     }
 
     pub(super) fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
@@ -613,9 +612,7 @@ impl Tx<'_> {
         let slot = view.slot(index).map_err(damaged)?;
         if slot.overflow {
             let raw = view.overflow(&slot).map_err(damaged)?;
-            let (start, len) = self.store.overflow_range(which, leaf, &raw)?;
-            let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
-            self.free_after_commit(Run { start, count });
+            self.free_after_commit(self.store.long_value(which, leaf, &raw)?.run());
         } else if slot.value_len <= value.len() {
             view.value_prefix(&slot, value);
         }

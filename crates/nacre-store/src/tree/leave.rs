@@ -1,6 +1,6 @@
 //! Nodes and long values of a tree move off some units (D70), by transactions.
 
-use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
+use nacre_types::{ObjectId, UnitNo};
 
 use super::read::TreeId;
 use super::walk::{TreePart, walk};
@@ -62,9 +62,8 @@ fn add_keys(
             false => false,
             true => {
                 let raw = view.overflow(&slot).map_err(damaged)?;
-                let (start, len) = store.overflow_range(which, leaf, &raw)?;
-                let units = (len as u64).div_ceil(UNIT_SIZE).max(1);
-                (0..units).any(|unit| leaves(start.add(unit)))
+                let run = store.long_value(which, leaf, &raw)?.run();
+                (0..run.count).any(|unit| leaves(run.start.add(unit)))
             }
         };
         if value_leaves || way_leaves && index == 0 {

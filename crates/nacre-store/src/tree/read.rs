@@ -2,8 +2,9 @@
 
 use std::ops::{ControlFlow, Range};
 
-use nacre_types::{CheckedWord, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo, crc32c, site};
+use nacre_types::{CheckedWord, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo};
 
+use super::long_value::LongValue;
 use crate::error::{Result, StoreError};
 use crate::layout::{KEY_MAX, RawOverflow, Tree, VALUE_MAX, tree_salt};
 use crate::node::{
@@ -277,15 +278,15 @@ impl Store {
             return Ok(());
         }
         let raw = view.overflow(slot).map_err(|_| self.damaged(which, unit))?;
-        let (start, len) = self.overflow_range(which, unit, &raw)?;
+        let long = self.long_value(which, unit, &raw)?;
         value.clear();
-        value.resize(len, 0);
+        value.resize(long.len, 0);
         let mut read = || {
-            self.volume.read(start.offset(), value);
-            site::check(crc32c(value) == raw.crc.get())
+            self.volume.read(long.start.offset(), value);
+            long.is_in(value)
         };
         let is_right = read() || {
-            self.repair_value_copies(start, len, raw.crc.get());
+            self.repair_value_copies(long);
             read()
         };
         match is_right {
@@ -293,26 +294,25 @@ impl Store {
             false => Err(StoreError::corrupt(
                 Some(which.object),
                 "out-of-line value",
-                start.offset(),
+                long.start.offset(),
             )),
         }
     }
 
-    /// First unit and length in bytes of an out-of-line value that `node` refers to, checked to lie
-    /// in the pool.
-    pub(super) fn overflow_range(
+    /// An out-of-line value that `node` refers to, checked to lie in the pool.
+    pub(super) fn long_value(
         &self,
         which: TreeId,
         node: UnitNo,
         raw: &RawOverflow,
-    ) -> Result<(UnitNo, usize)> {
+    ) -> Result<LongValue> {
         let unit = CheckedWord(raw.unit.get())
             .open(tree_salt(which.object))
             .unwrap_or(0);
         let len = raw.len.get() as usize;
         let last = unit + (len as u64).div_ceil(UNIT_SIZE).max(1) - 1;
         match self.is_unit(unit) && self.is_unit(last) && len <= VALUE_MAX {
-            true => Ok((UnitNo(unit), len)),
+            true => Ok(LongValue::new(UnitNo(unit), len, raw.crc.get())),
             false => Err(self.damaged(which, node)),
         }
     }

@@ -1,8 +1,9 @@
 //! Visiting every node of a tree: for scan and check, and to give the units of a removed object
 //! back.
 
-use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
+use nacre_types::{ObjectId, UnitNo};
 
+use super::long_value::LongValue;
 use super::read::TreeId;
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
@@ -14,8 +15,8 @@ use crate::store::Store;
 pub(crate) enum TreePart {
     /// A node and its level (0 for leaves).
     Node(UnitNo, u8),
-    /// The units of an out-of-line value.
-    Value(Run),
+    /// An out-of-line value.
+    Value(LongValue),
 }
 
 /// One inner node on the way down, and the child to visit next.
@@ -65,7 +66,7 @@ pub(crate) fn release(store: &Store, object: ObjectId, tree: Tree, root: UnitNo)
                 start: unit,
                 count: 1,
             },
-            TreePart::Value(run) => run,
+            TreePart::Value(value) => value.run(),
         };
         let new = seen.insert(run.start);
         if new {
@@ -143,9 +144,7 @@ fn visit_values(
         let raw = view
             .overflow(&slot)
             .map_err(|_| store.damaged(which, unit))?;
-        let (start, len) = store.overflow_range(which, unit, &raw)?;
-        let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
-        visit(TreePart::Value(Run { start, count }));
+        visit(TreePart::Value(store.long_value(which, unit, &raw)?));
     }
     Ok(())
 }
