@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_store::Tree;
-use nacre_store::scrub::{Doubtful, Owner, scrub, scrub_spans};
+use nacre_store::scrub::{Doubtful, Owner, Report, scrub, scrub_spans};
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_testkit::damage::{self, DATA_START, KINDS, NAMES, are_alike, two_copies};
 use nacre_testkit::pool::PoolFiles;
@@ -388,14 +388,18 @@ fn scrub_suspects(pool: &Pool) {
     }
 }
 
+fn scrub_all(pool: &Pool) -> Report {
+    let go_on = &mut |_| ControlFlow::Continue(());
+    scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap()
+}
+
 #[test]
 fn a_scrub_repairs_log_tails() {
     for name in NAMES {
         let rig = Rig::new();
         let pool = rig.open();
         rig.wreck(name, |what| what == Structure::LogTailWord);
-        let go_on = &mut |_| ControlFlow::Continue(());
-        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        let report = scrub_all(&pool);
         assert!(
             report.left == 0 && report.repaired > 0,
             "{name}: {report:?}"
@@ -411,8 +415,7 @@ fn a_scrub_repairs_long_values_and_says_whose_they_are() {
         let rig = Rig::new();
         let wrecked = rig.wreck(name, |what| what == Structure::Value);
         let pool = rig.open();
-        let go_on = &mut |_| ControlFlow::Continue(());
-        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        let report = scrub_all(&pool);
         assert_eq!((report.left, report.more), (0, 0), "{name}");
         assert_eq!(report.damages.len(), wrecked, "{name}");
         for damage in &report.damages {
@@ -444,8 +447,7 @@ fn a_scrub_makes_copies_agree_in_what_says_nothing() {
         let file = File::options().write(true).open(rig.files.file(name));
         let room = DATA_START + leaf.unwrap().at.0 + 2048;
         file.unwrap().write_all_at(&[7; 64], room).unwrap();
-        let go_on = &mut |_| ControlFlow::Continue(());
-        let report = scrub(pool.store(), 1, &Doubtful::Told, go_on).unwrap();
+        let report = scrub_all(&pool);
         assert_eq!((report.left, report.damages.len()), (0, 1), "{name}");
         read_all(&pool, name);
         pool.close().unwrap();
