@@ -218,14 +218,9 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn set_run(&self, leaf: Leaf, run: PageRun) -> Unfenced {
         let volume = self.store.volume();
-        if run.count == 1 && !leaf.is_root {
-            let word = self.encode(run.entry, run.page);
+        if run.count == 1 {
+            let word = self.word_in(leaf, run.entry, run.page);
             return volume.store_u64(leaf.word_at(run.page), word, StoreKind::Metadata);
-        }
-        if leaf.is_root {
-            let (height, entry) = (0, run.entry);
-            let word = Root { height, entry }.encode(root_salt(self.id));
-            return volume.store_u64(leaf.words, word, StoreKind::Metadata);
         }
         let node = self.node(leaf.words);
         let first = (run.page % FANOUT) as usize;
@@ -240,14 +235,16 @@ impl<'s, const PARTS: bool> Map<'s, PARTS> {
     /// The words that map `run` in `leaf`.
     #[inline]
     pub(crate) fn encode_run(&self, leaf: Leaf, run: PageRun) -> impl Iterator<Item = u64> + '_ {
-        (0..run.count).map(move |step| {
-            let entry = run.entry.advance(step);
-            if leaf.is_root {
-                Root { height: 0, entry }.encode(root_salt(self.id))
-            } else {
-                self.encode(entry, run.page + step)
-            }
-        })
+        (0..run.count).map(move |step| self.word_in(leaf, run.entry.advance(step), run.page + step))
+    }
+
+    /// The word that maps a page in `leaf`.
+    #[inline]
+    fn word_in(&self, leaf: Leaf, entry: MapWord, page: u64) -> u64 {
+        match leaf.is_root {
+            true => Root { height: 0, entry }.encode(root_salt(self.id)),
+            false => self.encode(entry, page),
+        }
     }
 
     /// Unmaps whole pages `from..to`, durably, frees what they used and returns how many pages were
