@@ -1,5 +1,6 @@
 //! Writing versions, bringing them home, finding them again.
 
+use std::mem;
 use std::ops::Range;
 
 use nacre_types::crc32c;
@@ -276,21 +277,29 @@ impl<D: Disk> Journal<D> {
     /// wait for.
     ///
     /// The caller has noted the [position](Journal::position) behind the records. Without it
-    /// another process would put its next record over one of which parts are home already.
-    pub fn bring_home(&mut self, grown: u64, recall: Recall<'_>) -> Result<(), JournalError> {
+    /// another process would put its next record over one of which parts are home already. `room`
+    /// is memory for records, which is wanted again.
+    pub fn bring_home(
+        &mut self,
+        grown: u64,
+        room: &mut Buffer,
+        recall: Recall<'_>,
+    ) -> Result<(), JournalError> {
         let Some(enough) = self.disk.gathers().filter(|_| !self.failed) else {
             return Ok(());
         };
-        let (room, from) = (self.len - RECORDS_AT, self.away_from());
-        let batch = enough.min(room / BATCHES).max(grown);
+        let (len, from) = (self.len - RECORDS_AT, self.away_from());
+        let batch = enough.min(len / BATCHES).max(grown);
         if self.end - from.place >= batch {
+            let mut window = Window::recalled(from.place..self.end, mem::take(room), recall);
             // More than comes, where somebody died and did not say how far he was.
-            (self.home, _) = self.write_home(from, 2 * batch, recall)?;
+            (self.home, _) = self.write_home(from, 2 * batch, &mut window)?;
+            *room = window.bytes;
             let read = from.place;
             self.disk.forget(self.at + read, self.len - read);
         }
         let filled = self.end - RECORDS_AT;
-        for range in passes::begun((filled - grown, filled), room, self.at) {
+        for range in passes::begun((filled - grown, filled), len, self.at) {
             self.disk.begin_writing(range);
         }
         Ok(())
@@ -380,8 +389,9 @@ impl<D: Disk> Journal<D> {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            let nothing = |_, _: &mut [u8]| false;
-            let (_, written) = journal.write_home(journal.away_from(), u64::MAX, &nothing)?;
+            let from = journal.away_from();
+            let mut window = Window::at_most(from.place..journal.end);
+            let (_, written) = journal.write_home(from, u64::MAX, &mut window)?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
@@ -398,11 +408,10 @@ impl<D: Disk> Journal<D> {
         &self,
         from: At,
         most: u64,
-        recall: Recall<'_>,
+        window: &mut Window,
     ) -> Result<(At, u64), JournalError> {
         let mut newest = Newest::default();
-        let mut window = Window::recalled(from.place..self.end, recall);
-        let next = self.each_piece_from(from, most, &mut window, |piece, place| {
+        let next = self.each_piece_from(from, most, window, |piece, place| {
             newest.put(piece.range(), place);
             Ok(())
         })?;
@@ -541,12 +550,20 @@ struct Window {
 }
 
 impl Window {
-    /// What is remembered of a part of the journal, or nothing, to be read as much at once.
-    fn recalled(places: Range<u64>, recall: Recall<'_>) -> Self {
-        let mut window = Self {
+    /// Nothing yet; as much as there is in these places is read at once.
+    fn at_most(places: Range<u64>) -> Self {
+        Self {
             place: places.start,
             least: (places.end - places.start).min(HOME_WINDOW),
             ..Self::default()
+        }
+    }
+
+    /// What is remembered of a part of the journal, or nothing, to be read as much at once.
+    fn recalled(places: Range<u64>, room: Buffer, recall: Recall<'_>) -> Self {
+        let mut window = Self {
+            bytes: room,
+            ..Self::at_most(places)
         };
         window.bytes.set_len(window.least as usize);
         window.is_recalled = recall(window.place, window.bytes.bytes_mut());

@@ -223,7 +223,7 @@ fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError
         }
         done => done?,
     }
-    journal.bring_home(draft.needed(), &nothing)
+    journal.bring_home(draft.needed(), &mut Buffer::default(), &nothing)
 }
 
 /// Writes home what the next version will have, as if the order did not matter.
@@ -406,7 +406,9 @@ fn what_is_remembered_of_records_is_not_read_and_not_trusted() {
             memory != Nothing
         };
         model.0.borrow_mut().read = 0;
-        journal.bring_home(4096, &recall).unwrap();
+        journal
+            .bring_home(4096, &mut Buffer::default(), &recall)
+            .unwrap();
         let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
         assert!(home, "{memory:?}");
         assert_eq!(model.0.borrow().read == 0, memory == Right, "{memory:?}");
@@ -618,7 +620,11 @@ fn work_on_twins(twins: &Twins<'_>, wrong: Wrong) -> (u64, bool) {
             }
             done => done,
         };
-        if append().is_err() || journal.bring_home(draft.needed(), &nothing).is_err() {
+        if append().is_err()
+            || journal
+                .bring_home(draft.needed(), &mut Buffer::default(), &nothing)
+                .is_err()
+        {
             return (number - 1, true);
         }
     }

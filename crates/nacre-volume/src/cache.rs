@@ -58,8 +58,8 @@ pub(crate) struct Wish {
 }
 
 /// So many buffers are kept, none larger than this.
-const KEPT: usize = 2;
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT: usize = 3;
+const KEPT_BYTES: usize = 2 << 20;
 
 /// What is known of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

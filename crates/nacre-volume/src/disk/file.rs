@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nacre_cache::{Buffer, Disk, DiskFailed};
 use nacre_media::{Device, FileCall, is_beyond_limit, lifted, write_at, write_back};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
-use rustix::io::{Errno, pread};
+use rustix::io::{Errno, pread, pwrite};
 
 /// Offsets, lengths and addresses of direct I/O are multiples of this.
 const BLOCK: usize = 4096;
@@ -17,7 +17,7 @@ const BLOCK: usize = 4096;
 const HOME_BATCH: u64 = if cfg!(feature = "explore") {
     1
 } else {
-    2 << 20
+    512 << 10
 };
 /// `O_DSYNC`: the size of a device does not change, so its times are all that `O_SYNC` adds, at the
 /// price of a commit of its file system. (What rustix 1.1 calls so is `O_SYNC` on Linux.)
@@ -113,9 +113,13 @@ fn read_all(fd: impl AsFd, mut at: u64, mut to: &mut [u8]) -> Result<(), DiskFai
     Ok(())
 }
 
-fn write_all(fd: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFailed> {
+fn write_all(
+    mut at: u64,
+    mut bytes: &[u8],
+    write: impl Fn(&[u8], u64) -> Result<usize, Errno>,
+) -> Result<(), DiskFailed> {
     while !bytes.is_empty() {
-        match write_at(&fd, bytes, at) {
+        match write(bytes, at) {
             Ok(0) => return Err(failed(Errno::IO)),
             Ok(len) => (at, bytes) = (at + len as u64, &bytes[len..]),
             Err(Errno::INTR) => {}
@@ -143,7 +147,7 @@ impl Disk for FileDisk {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        write_all(self.device.fd(), at, bytes)
+        write_all(at, bytes, |bytes, at| write_at(self.device.fd(), bytes, at))
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
@@ -152,7 +156,9 @@ impl Disk for FileDisk {
         };
         let range = at..at + bytes.len() as u64;
         if !is_beyond_limit(range.end) {
-            match with_aligned(bytes, |bytes| write_all(fd, at, bytes)) {
+            match with_aligned(bytes, |bytes| {
+                write_all(at, bytes, |bytes, at| pwrite(fd, bytes, at))
+            }) {
                 // A file system that opens for direct I/O and then refuses it.
                 Err(error) if error == failed(Errno::INVAL) => {}
                 done => return done,
