@@ -224,7 +224,7 @@ static void confirm(struct change *c) {
 }
 
 static void work(void) {
-    for (;;) {
+    while (!is_orphan(l.begun)) {
         struct change c = plan();
         uint64_t returned[WORKERS];
         if (c.kind == NOTHING) { l.begun++, l.returned++; continue; }

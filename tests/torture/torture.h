@@ -17,6 +17,12 @@ static void stop(int status, const char *format, ...) {
     exit(status);
 }
 
+// Whether the torture that started this worker, $TORTURE, was itself ended. Asked for now and then.
+static int is_orphan(unsigned long step) {
+    const char *torture = getenv("TORTURE");
+    return step % 256 == 0 && torture && kill(atoi(torture), 0);
+}
+
 static uint32_t pick(uint32_t below) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return (state >> 20) % below;

@@ -432,7 +432,7 @@ static void work(const char *models, long operations) {
         remove_name(m.i), remove_name(m.j);
         set_active(0);
     }
-    for (long n = 0; n < operations; n++) step();
+    for (long n = 0; n < operations && !is_orphan(n); n++) step();
 }
 
 // No name is there that nobody acknowledged, and the counter is what all together counted.

@@ -200,6 +200,7 @@ impl Stage {
         command.arg(self.folder.join("logs"));
         command.args([plan.workers, id].map(|number| number.to_string()));
         command.args([&seed.to_string(), honesty]).process_group(0);
+        command.env("TORTURE", std::process::id().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let supervisor = command.stderr(errors).spawn();
         let supervisor = supervisor.map_err(|error| error.to_string())?;

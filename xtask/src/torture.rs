@@ -23,6 +23,8 @@ const PID_AT: u64 = 16 + 4 * 128 + 16;
 const OBJECT_WORKERS: usize = 3;
 /// How long a killed process may take to be gone: on a machine that is too busy it dies late.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a worker is stopped at most.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a run is to do.
 struct Campaign {
@@ -221,6 +223,7 @@ impl Stage {
         };
         command
             .process_group(0)
+            .env("TORTURE", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);
@@ -363,12 +366,38 @@ impl Worker {
     }
 }
 
+/// Workers that do not run for a while, whatever they are doing, as on a busy machine.
+#[derive(Default)]
+struct Pauses(Vec<(Pid, Instant)>);
+
+impl Pauses {
+    /// Stops a worker, with its supervisor.
+    fn begin(&mut self, worker: &Worker, random: &mut Random) {
+        let Some(group) = worker.group() else { return };
+        // Mostly short.
+        let length = PAUSE / (1 + random.below(16) as u32).pow(2);
+        if kill_process_group(group, Signal::STOP).is_ok() {
+            self.0.push((group, Instant::now() + length));
+        }
+    }
+
+    fn end_those_that_are_over(&mut self) {
+        let now = Instant::now();
+        for (group, _) in self.0.extract_if(.., |(_, end)| *end <= now) {
+            // It may have been killed meanwhile.
+            let _gone = kill_process_group(group, Signal::CONT);
+        }
+    }
+}
+
 /// Runs and reports; the error is what went wrong.
 fn run(plan: &Campaign) -> Outcome<()> {
     let stage = Stage::new(plan)?;
     // Holds the session for the whole run, so that leaks can be seen.
     let mut holder = stage.inside();
-    let holder = holder.args(["sleep", "1000000"]).process_group(0).spawn();
+    let until = format!("--pid={}", std::process::id());
+    let holder = holder.args(["tail", &until, "-f", "/dev/null"]);
+    let holder = holder.process_group(0).spawn();
     let supervisor = holder.map_err(|error| error.to_string())?;
     let mut holder = Worker {
         id: usize::MAX,
@@ -397,8 +426,14 @@ fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome
         workers.push(stage.start(id, random.below(u64::MAX), plan)?);
     }
     let (start, mut kills) = (Instant::now(), 0);
+    let mut pauses = Pauses::default();
     while start.elapsed().as_secs() < plan.seconds {
         sleep(Duration::from_millis(random.below(80)));
+        pauses.end_those_that_are_over();
+        if random.below(4) == 0 {
+            let which = random.below(workers.len() as u64) as usize;
+            pauses.begin(&workers[which], &mut random);
+        }
         if let Some(complaint) = workers.iter_mut().find_map(|one| stage.complaint(one)) {
             return Err(complaint);
         }

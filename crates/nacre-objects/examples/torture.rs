@@ -171,15 +171,24 @@ impl Worker {
             self.model.set(8, round)?;
             if round.is_multiple_of(16) {
                 self.compare()?;
+                if is_orphan() {
+                    break;
+                }
             }
         }
         Ok(())
     }
 }
 
+/// Whether the torture that started this worker was itself ended.
+fn is_orphan() -> bool {
+    let torture = std::env::var("TORTURE");
+    torture.is_ok_and(|pid| !Path::new("/proc").join(pid).exists())
+}
+
 /// Little at a time, so that what moves is used between.
 fn keep_moving(pool: &Pool) -> Result<(), String> {
-    for units in (1..40).cycle() {
+    for units in (1..40).cycle().take_while(|_| !is_orphan()) {
         let moved = pool.store().move_cold(units);
         if moved.map_err(|error| error.to_string())? == 0 {
             std::thread::sleep(Duration::from_millis(1));
