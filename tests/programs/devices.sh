@@ -62,6 +62,19 @@ behead() {
     dd if=/dev/zero of="$1" bs=4096 seek=$((data / 4096)) count=64 conv=notrunc status=none
 }
 
+# rows_survive POOL WHAT: sqlite commits 40 rows, WHAT happens in the middle; each row that was
+# acknowledged is there at the end
+rows_survive() {
+    "$NACRE" run -q --pool "$1" -- bash -c '
+        sqlite3 /nacre/db "drop table if exists t; create table t (n integer)" || exit 9
+        for n in $(seq 40); do
+            [[ $n != 10 ]] || eval "$1"
+            sqlite3 /nacre/db "insert into t values ($n)" || exit 8
+        done
+        [[ $(sqlite3 /nacre/db "select count(*), sum(n) from t; pragma integrity_check" |
+            xargs) == "40|820 ok" ]] || exit 7' bash "$2" 2>"$SCRATCH/said" || fail "$2: $? $(cat "$SCRATCH/said")"
+}
+
 # A database in a shell in the pool: rows until it is told to stop; each one that was acknowledged
 # is noted outside of the pool, in $rows.
 rows=$SCRATCH/rows

@@ -3,15 +3,13 @@
 
 use std::time::Instant;
 
-use nacre_objects::osd::{BESIDE_LOG, log_key};
+use nacre_objects::osd::{ImageWrite, new_collection};
 use nacre_objects::{Pool, Result, Transaction};
 use nacre_testkit::pool::memory_pool;
 
 const COLLECTIONS: u64 = 4;
 const OBJECTS: u64 = 8;
 const OBJECT: u64 = 4 << 20;
-/// Entries of a collection's log before the oldest one goes.
-const LOG: u64 = 300;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -34,55 +32,40 @@ fn writes(bytes: u64, rounds: u64) -> Result<()> {
     let pool = Pool::of(memory_pool(512 << 20));
     for c in 0..COLLECTIONS {
         let collection = name("c", c);
-        let mut t = Transaction::new();
-        t.create_collection(&collection).touch(&collection, b"meta");
-        for (key, len) in BESIDE_LOG {
-            t.set_omap(&collection, b"meta", key.as_bytes(), vec![1; len]);
-        }
+        let mut t = new_collection(&collection);
         for o in 0..OBJECTS {
             t.write(&collection, &name("o", o), 0, vec![1; OBJECT as usize]);
         }
         pool.commit(&t)?;
     }
     let mut logs = Logs::default();
-    (0..rounds).try_for_each(|round| pool.commit(&change(&mut logs, round, bytes)))?;
+    (0..rounds).try_for_each(|round| change(&pool, &mut logs, round, bytes))?;
     let begin = Instant::now();
-    (rounds..2 * rounds).try_for_each(|round| measured(&pool, &mut logs, round, bytes))?;
+    (rounds..2 * rounds).try_for_each(|round| change(&pool, &mut logs, round, bytes))?;
     let each = begin.elapsed() / rounds as u32;
     println!("{bytes} bytes: {each:.1?} for a transaction");
     Ok(())
 }
 
-/// What a profiler is to look at.
-#[inline(never)]
-fn measured(pool: &Pool, logs: &mut Logs, round: u64, bytes: u64) -> Result<()> {
-    pool.commit(&change(logs, round, bytes))
-}
-
 /// How many entries each collection's log has got.
 type Logs = [u64; COLLECTIONS as usize];
 
-/// A write of a part of an image.
-fn change(logs: &mut Logs, round: u64, bytes: u64) -> Transaction<'static> {
+/// What a profiler is to look at.
+#[inline(never)]
+fn change(pool: &Pool, logs: &mut Logs, round: u64, bytes: u64) -> Result<()> {
     let noise = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     let log = &mut logs[(noise % COLLECTIONS) as usize];
-    let (c, o) = (
-        name("c", noise % COLLECTIONS),
-        name("o", noise / 7 % OBJECTS),
-    );
-    let at = noise / 97 % (OBJECT / bytes) * bytes;
-    let some = |len: usize| vec![noise as u8; len];
-    let mut t = Transaction::new();
-    t.write(&c, &o, at, some(bytes as usize))
-        .set_attribute(&c, &o, b"_", some(293))
-        .set_attribute(&c, &o, b"snapset", some(35))
-        .set_omap(&c, b"meta", &log_key(*log), some(234))
-        .set_omap(&c, b"meta", b"_fastinfo", some(186));
-    if let Some(oldest) = log.checked_sub(LOG) {
-        t.remove_omap(&c, b"meta", &log_key(oldest));
-    }
+    let contents = vec![noise as u8; bytes.max(1 << 10) as usize];
+    let write = ImageWrite {
+        collection: &name("c", noise % COLLECTIONS),
+        object: &name("o", noise / 7 % OBJECTS),
+        at: noise / 97 % (OBJECT / bytes) * bytes,
+        bytes: &contents[..bytes as usize],
+        entry: *log,
+        beside: &contents,
+    };
     *log += 1;
-    t
+    pool.commit(&write.transaction())
 }
 
 fn many(count: u64) -> Result<()> {

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use nacre_objects::osd::{BESIDE_LOG, log_key};
-use nacre_objects::{Pool, Transaction};
+use nacre_objects::Pool;
+use nacre_objects::osd::{BESIDE_LOG, ImageWrite, LOG, new_collection};
 use nacre_store::layout::{RECORDS_NAME_NEW_BYTES, SUPERBLOCK_AT};
 use nacre_store::{FormatOptions, Store};
 use nacre_testkit::pool::{PRIVATE, formatted_memory, memory_pool};
@@ -16,8 +16,6 @@ use nacre_volume::Observer;
 const COLLECTIONS: u64 = 4;
 const OBJECTS: u64 = 8;
 const OBJECT: u64 = 256 << 10;
-/// Entries of a collection's log before the oldest one goes.
-const LOG: u64 = 300;
 const ROUNDS: u64 = 2000;
 
 /// Counts what is made durable.
@@ -168,12 +166,8 @@ fn filled_older() -> Pool {
 
 fn fill(pool: Pool) -> Pool {
     for c in 0..COLLECTIONS {
-        let mut t = Transaction::new();
         let collection = name("c", c);
-        t.create_collection(&collection).touch(&collection, b"meta");
-        for (key, len) in BESIDE_LOG {
-            t.set_omap(&collection, b"meta", key.as_bytes(), vec![1; len]);
-        }
+        let mut t = new_collection(&collection);
         for o in 0..OBJECTS {
             t.write(&collection, &name("o", o), 0, vec![1; OBJECT as usize]);
         }
@@ -189,23 +183,17 @@ type Logs = [u64; COLLECTIONS as usize];
 fn change(pool: &Pool, logs: &mut Logs, round: u64, bytes: u64) {
     let noise = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     let log = &mut logs[(noise % COLLECTIONS) as usize];
-    let (c, o) = (
-        name("c", noise % COLLECTIONS),
-        name("o", noise / 7 % OBJECTS),
-    );
-    let at = noise / 97 % (OBJECT / bytes) * bytes;
-    let some = |len: usize| vec![noise as u8; len];
-    let mut t = Transaction::new();
-    t.write(&c, &o, at, some(bytes as usize))
-        .set_attribute(&c, &o, b"_", some(293))
-        .set_attribute(&c, &o, b"snapset", some(35))
-        .set_omap(&c, b"meta", &log_key(*log), some(234))
-        .set_omap(&c, b"meta", b"_fastinfo", some(186));
-    if let Some(oldest) = log.checked_sub(LOG) {
-        t.remove_omap(&c, b"meta", &log_key(oldest));
-    }
+    let contents = vec![noise as u8; bytes as usize];
+    let write = ImageWrite {
+        collection: &name("c", noise % COLLECTIONS),
+        object: &name("o", noise / 7 % OBJECTS),
+        at: noise / 97 % (OBJECT / bytes) * bytes,
+        bytes: &contents,
+        entry: *log,
+        beside: &contents,
+    };
     *log += 1;
-    pool.commit(&t).unwrap();
+    pool.commit(&write.transaction()).unwrap();
 }
 
 /// The logs hold what an OSD would have kept: nothing else grows from round to round.

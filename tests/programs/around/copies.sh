@@ -9,20 +9,6 @@ fresh() {
     nacre create --copies 2 --size 48M "$a" "$b" >/dev/null
 }
 
-# Runs sqlite with transactions on the pool at $1; $2 happens in the middle. Each row that was
-# acknowledged is there at the end.
-rows_survive() {
-    "$NACRE" run -q --pool "$1" -- bash -c '
-        sqlite3 /nacre/db "create table if not exists t (n integer)" || exit 9
-        for n in $(seq 60); do
-            [[ $n != 20 ]] || eval "$1"
-            sqlite3 /nacre/db "insert into t values ($n)" || exit 8
-        done
-        [[ $(sqlite3 /nacre/db "select count(*), sum(n) from t; pragma integrity_check" |
-            xargs) == "60|1830 ok" ]] || exit 7
-        rm /nacre/db' bash "$2" || fail "$2: $?"
-}
-
 equal() {
     cmp -i $data -n $((40 << 20)) "$1" "$2" || fail "the copies $1 and $2 differ"
 }

@@ -71,18 +71,6 @@ one_is_away() {
     without "$a" "$b" gives "the one that came back, alone" new bash -c "'$NACRE' cat '$b:/f' 2>/dev/null"
 }
 
-# sqlite commits rows on the pool $1; $2 happens in the middle.
-rows_survive() {
-    "$NACRE" run -q --pool "$1" -- bash -c '
-        sqlite3 /nacre/db "create table if not exists t (n integer)" || exit 9
-        for n in $(seq 40); do
-            [[ $n != 10 ]] || eval "$1"
-            sqlite3 /nacre/db "insert into t values ($n)" || exit 8
-        done
-        [[ $(sqlite3 /nacre/db "select count(*), sum(n) from t; pragma integrity_check" |
-            xargs) == "40|820 ok" ]] || exit 7' bash "$2" 2>"$SCRATCH/rows" || fail "$2: $? $(cat "$SCRATCH/rows")"
-}
-
 rows() { nacre cat "$1:/db" 2>/dev/null >"$SCRATCH/db" && sqlite3 "$SCRATCH/db" "select count(*) from t"; }
 
 lost_in_the_middle() { # which of both
@@ -97,7 +85,6 @@ lost_in_the_middle() { # which of both
     contains "states" failed "$(states "$other")"
     rm -f "$lost"
     gives "the other one has all" 40 rows "$other"
-    nacre run -q --pool "$other" -- rm /nacre/db 2>/dev/null
     rows_survive "$other" "$NACRE device replace --json $other $lost $c >$SCRATCH/log 2>&1 || exit 6"
     gives "states" "current current" bash -c "'$NACRE' device list --json '$other' | grep -o current | xargs"
     nacre run -q --pool "$other" -- true

@@ -13,7 +13,7 @@ use nacre_volume::{Access, Arrangement, CreateOptions, Volume};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-use crate::pools::{assert_sound, file, read, root, write};
+use crate::pools::{assert_sound, file, open, pattern, read, root, write};
 
 const MIB: u64 = 1 << 20;
 const FRONT: u64 = 32 * MIB;
@@ -64,13 +64,6 @@ fn places(fs: &Fs, node: InodeRef) -> (u64, u64) {
     })
     .expect("extents");
     (before, behind)
-}
-
-fn pattern(len: usize, salt: u64) -> Vec<u8> {
-    let word = |place: u64| (place / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
-    (0..len as u64)
-        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
-        .collect()
 }
 
 /// A file whose contents lie behind.
@@ -443,7 +436,7 @@ fn what_lies_behind_goes_to_another_device_behind_while_programs_write() {
     assert!(fs.store().left_on(&leaves).is_nothing());
     assert_sound(&fs);
     let fs = after_a_crash(fs);
-    assert_same(&fs, found(&fs, "later"), &model);
+    assert_same(&fs, open(&fs, "later"), &model);
 }
 
 #[test]
@@ -507,7 +500,7 @@ fn what_is_shared_or_reserved_behind_leaves_when_nobody_uses_the_pool() {
         let side = if devices == 3 { (0, len) } else { (len, 0) };
         assert_eq!(places(&fs, reserved), side);
         let fs = after_a_crash(fs);
-        let [node, clone, reserved] = ["f", "clone", "reserved"].map(|name| found(&fs, name));
+        let [node, clone, reserved] = ["f", "clone", "reserved"].map(|name| open(&fs, name));
         let mut changed = model.clone();
         changed[5000..5010].fill(1);
         write(&fs, clone, 5000, &[1; 10]);
@@ -525,11 +518,6 @@ fn what_is_shared_or_reserved_behind_leaves_when_nobody_uses_the_pool() {
 fn attach(files: &PoolFiles, device: &str) -> Fs {
     let volume = Volume::open(&files.file(device), Access::ReadWrite).expect("open");
     Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
-}
-
-fn found(fs: &Fs, name: &str) -> InodeRef {
-    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
-    found.expect("it is there").node
 }
 
 fn behind_of(fs: &Fs) -> u64 {
@@ -608,9 +596,9 @@ fn devices_behind_come_grow_and_leave() {
         fs
     };
     let fs = remove("b");
-    assert_same(&fs, found(&fs, "f"), &model);
-    assert_same(&fs, found(&fs, "second"), &second);
-    assert_eq!(places(&fs, found(&fs, "second")).0, 0);
+    assert_same(&fs, open(&fs, "f"), &model);
+    assert_same(&fs, open(&fs, "second"), &second);
+    assert_eq!(places(&fs, open(&fs, "second")).0, 0);
     fs.unlink(&root(), fs.root(), b"second").expect("unlink");
     fs.into_store().detach().expect("detach");
     let fs = remove("c");
@@ -618,7 +606,7 @@ fn devices_behind_come_grow_and_leave() {
         (behind_of(&fs), fs.store().volume().has_behind()),
         (0, false)
     );
-    assert_same(&fs, found(&fs, "f"), &model);
+    assert_same(&fs, open(&fs, "f"), &model);
     // Nothing is left but the front.
     assert_eq!(fs.store().move_cold(ALL).expect("move"), 0);
     assert_eq!(fs.store().statfs().units, FRONT_OF_FILES / 4096);

@@ -3,7 +3,9 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::pools::{assert_sound, dir, file, names, read, root, write};
+use crate::pools::{
+    assert_sound, dir, file, keep_writing, names, open, pattern, read, root, write,
+};
 use nacre_fs::{AllocateMode, Fs, InodeRef, MapAccess, XattrFlags};
 use nacre_store::{Drained, FormatOptions, Holes, Store, StoreError, WriteMode, runtime};
 use nacre_testkit::pool::{
@@ -31,18 +33,6 @@ fn pool(devices: usize, stripe: &str, mode: WriteMode) -> Fs {
 fn units(fs: &Fs, device: usize) -> Range<u64> {
     let range = &fs.store().volume().devices()[device].range;
     range.start.unit().0..range.end.unit().0
-}
-
-fn pattern(len: usize, salt: u64) -> Vec<u8> {
-    let word = |place: u64| (place / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
-    (0..len as u64)
-        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
-        .collect()
-}
-
-fn open(fs: &Fs, name: &str) -> InodeRef {
-    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
-    found.expect("lookup").node
 }
 
 /// Pages of a file on a device.
@@ -401,22 +391,7 @@ fn moves_while_programs_write(fs: &Fs) {
     let (shared, done, leaving) = (fs, AtomicBool::new(false), units.clone());
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
-            .map(|number| {
-                scope.spawn(move || {
-                    let node = open(shared, &format!("f{number}"));
-                    let mut model = pattern(6 << 20, number);
-                    for step in 0..400 {
-                        let at = (step * 77_777 + 13) % (model.len() - 9000);
-                        let bytes = pattern(1 + step * 13 % 9000, step as u64);
-                        write(shared, node, at as u64, &bytes);
-                        model[at..at + bytes.len()].copy_from_slice(&bytes);
-                        if step % 16 == 0 {
-                            assert!(read(shared, node, 0, model.len()) == model);
-                        }
-                    }
-                    assert!(read(shared, node, 0, model.len() + 1) == model);
-                })
-            })
+            .map(|number| scope.spawn(move || keep_writing(shared, number, 400)))
             .collect();
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {

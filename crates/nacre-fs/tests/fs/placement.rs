@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::pools::{assert_sound, file, read, root, write};
+use crate::pools::{assert_sound, file, keep_writing, open, pattern, read, root, write};
 use nacre_fs::{Fs, FsError, InodeRef, MapAccess, WriteAt};
 use nacre_store::{FormatOptions, Holes, Rebalanced, Store, WriteMode};
 use nacre_testkit::image::volume_arranged;
@@ -271,18 +271,6 @@ fn rebalance(fs: &Fs) -> Rebalanced {
     done.expect("rebalance").expect("a pool that is spread")
 }
 
-fn pattern(len: usize, salt: u64) -> Vec<u8> {
-    let word = |place: u64| (place / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
-    (0..len as u64)
-        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
-        .collect()
-}
-
-fn open(fs: &Fs, name: &str) -> InodeRef {
-    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
-    found.expect("lookup").node
-}
-
 fn spreads(mode: WriteMode, stripe: &str) {
     let stripe: Stripe = stripe.parse().unwrap();
     let large = pattern(24 << 20, 1);
@@ -417,20 +405,7 @@ fn programs_write_while_contents_move() {
     let shared = &fs;
     std::thread::scope(|scope| {
         for number in 0..4 {
-            scope.spawn(move || {
-                let node = open(shared, &format!("f{number}"));
-                let mut model = pattern(6 << 20, number);
-                for step in 0..600 {
-                    let at = (step * 77_777 + 13) % (model.len() - 9000);
-                    let bytes = pattern(1 + step * 13 % 9000, step as u64);
-                    write(shared, node, at as u64, &bytes);
-                    model[at..at + bytes.len()].copy_from_slice(&bytes);
-                    if step % 16 == 0 {
-                        assert!(read(shared, node, 0, model.len()) == model);
-                    }
-                }
-                assert!(read(shared, node, 0, model.len() + 1) == model);
-            });
+            scope.spawn(move || keep_writing(shared, number, 600));
         }
         for _ in 0..20 {
             rebalance(shared);

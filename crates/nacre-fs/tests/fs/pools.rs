@@ -41,6 +41,38 @@ pub fn dir(fs: &Fs, parent: InodeRef, name: &str) -> InodeRef {
         .expect("mkdir")
 }
 
+/// A file of the root folder.
+pub fn open(fs: &Fs, name: &str) -> InodeRef {
+    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
+    found.expect("lookup").node
+}
+
+/// Contents in which each place differs from the others and from those of another salt.
+pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
+    let word = |place: u64| (place / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
+    (0..len as u64)
+        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
+        .collect()
+}
+
+/// Writes here and there to the file of a number, which has the pattern of that number, and
+/// compares it with what it should hold.
+pub fn keep_writing(fs: &Fs, number: u64, steps: usize) {
+    let node = open(fs, &format!("f{number}"));
+    let mut model = read(fs, node, 0, 6 << 20);
+    assert!(model == pattern(6 << 20, number));
+    for step in 0..steps {
+        let at = (step * 77_777 + 13) % (model.len() - 9000);
+        let bytes = pattern(1 + step * 13 % 9000, step as u64);
+        write(fs, node, at as u64, &bytes);
+        model[at..at + bytes.len()].copy_from_slice(&bytes);
+        if step % 16 == 0 {
+            assert!(read(fs, node, 0, model.len()) == model);
+        }
+    }
+    assert!(read(fs, node, 0, model.len() + 1) == model);
+}
+
 pub fn write(fs: &Fs, node: InodeRef, at: u64, bytes: &[u8]) {
     let written = fs
         .write(&root(), node, WriteAt::Offset(FileOffset(at)), bytes.into())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nacre_emulator::{Emulation, Pace, Profile, Settings};
-use nacre_objects::osd::{BESIDE_LOG, log_key};
+use nacre_objects::osd::{ImageWrite, LOG, new_collection};
 use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Access, Observer, Volume};
@@ -35,8 +35,7 @@ const COLLECTIONS: u64 = 4;
 const OBJECTS: u64 = 8;
 const OBJECT: u64 = 4 << 20;
 const POOL: u64 = 512 << 20;
-/// Entries of the log of a collection before the oldest one goes: more than threads are allowed.
-const LOG: u64 = 300;
+/// Less than the entries of a log, so that who removes an entry finds it.
 const DEPTH_MAX: u64 = 256;
 /// Transactions that are counted, or slowed down by the model of a device.
 const COUNTED: u64 = 2000;
@@ -200,11 +199,7 @@ impl Load {
     fn fill(&self, pool: &Pool) -> nacre_objects::Result<()> {
         for c in 0..COLLECTIONS {
             let collection = name("collection", c);
-            let mut t = Transaction::new();
-            t.create_collection(&collection).touch(&collection, b"meta");
-            for (key, len) in BESIDE_LOG {
-                t.set_omap(&collection, b"meta", key.as_bytes(), &self.noise[..len]);
-            }
+            let mut t = new_collection(&collection);
             for o in 0..OBJECTS {
                 let bytes = &self.noise[..OBJECT as usize];
                 t.write(&collection, &name("object", o), 0, bytes);
@@ -289,21 +284,16 @@ impl Load {
         let c = at_random % COLLECTIONS;
         let (collection, object) = (name("collection", c), name("object", at_random >> 8 & 7));
         let at = (at_random >> 16) % (OBJECT / self.bytes) * self.bytes;
-        let some = |len: u64, skip: u64| {
-            let from = (at_random >> skip & 0xFFFF) as usize;
-            &self.noise[from..from + len as usize]
+        let noise = |skip: u64| &self.noise[(at_random >> skip & 0xFFFF) as usize..];
+        let write = ImageWrite {
+            collection: &collection,
+            object: &object,
+            at,
+            bytes: &noise(20)[..self.bytes as usize],
+            entry: self.logs[c as usize].fetch_add(1, Relaxed),
+            beside: noise(24),
         };
-        let number = self.logs[c as usize].fetch_add(1, Relaxed);
-        let mut t = Transaction::new();
-        t.write(&collection, &object, at, some(self.bytes, 20))
-            .set_attribute(&collection, &object, b"_", some(293, 21))
-            .set_attribute(&collection, &object, b"snapset", some(35, 22))
-            .set_omap(&collection, b"meta", &log_key(number), some(234, 23))
-            .set_omap(&collection, b"meta", b"_fastinfo", some(186, 24));
-        if let Some(oldest) = number.checked_sub(LOG) {
-            t.remove_omap(&collection, b"meta", &log_key(oldest));
-        }
-        t
+        write.transaction()
     }
 }
 
