@@ -35,7 +35,7 @@ bootstrap() {
 
 # The daemons, their tests, a compiler, and what Ceph's cmake insists on before it makes headers.
 packages() {
-    install_in ceph-mon ceph-mgr ceph-osd ceph-common ceph-test fio procps gawk python3-minimal \
+    install_in ceph-mon ceph-mgr ceph-osd ceph-common ceph-test radosgw s3cmd fio procps gawk python3-minimal \
         python3-yaml dpkg-dev g++ cmake ninja-build pkg-config git patch libudev-dev libblkid-dev \
         libkeyutils-dev libaio-dev libcurl4-openssl-dev libnl-3-dev libnl-genl-3-dev \
         libsnappy-dev zlib1g-dev libbz2-dev liblz4-dev libzstd-dev libcap-ng-dev libcap-dev \

@@ -4,7 +4,7 @@
 # end every byte is compared. Needs root and 8 GB of memory; takes some minutes.
 #
 #   ceph/demo.sh
-#   ceph/demo.sh --long [rados|bench|rbd|kills]...    instead: Ceph's own tests of a cluster
+#   ceph/demo.sh --long [rados|bench|rbd|rgw|kills]...    instead: Ceph's own tests of a cluster
 # Environment: POOL_SIZE (default 1G; with --long 2G), IMAGE_MIB (256), KILLS (3; with --long 50),
 # RADOS (which of Ceph's tests, default all), RADOS_SECONDS (for each, 900)
 set -euo pipefail
@@ -53,6 +53,8 @@ say "names and keys that clients may give, and no other store minds"
 ceph_run rados -p rbd create names
 long=$(printf 'n%.0s' {1..300})
 ceph_run timeout 60 rados -p rbd rmxattr names "$long" || die "a long name of an attribute"
+said=$(ceph_run timeout 60 rados -p rbd getxattr names "$long" 2>&1) && die "a long name has an attribute"
+[[ $said == *"No data"* ]] || die "an attribute of a long name: $said"
 ceph_run timeout 60 rados -p rbd rmomapkey names "$long$(printf 'n%.0s' {1..70000})" || die "a long key"
 ceph_run timeout 60 rados -p rbd setomapval names "" "of none" || die "a key without bytes"
 ceph_run timeout 60 rados -p rbd getomapval names "" "$WORK/value" >/dev/null

@@ -17,13 +17,13 @@ osd_class_default_list = *"
 
 long() {
     local parts=("$@") part
-    ((${#parts[@]})) || parts=(rados bench rbd kills)
+    ((${#parts[@]})) || parts=(rados bench rbd rgw kills)
     say "a monitor, a manager, three OSDs"
     make_three
     for part in "${parts[@]}"; do
         case $part in
-            rados | bench | rbd | kills) "long_$part" ;;
-            *) die "rados, bench, rbd or kills, not $part" ;;
+            rados | bench | rbd | rgw | kills) "long_$part" ;;
+            *) die "rados, bench, rbd, rgw or kills, not $part" ;;
         esac
     done
     say "a scrub and a deep scrub of everything"
@@ -110,6 +110,53 @@ make_image() {
 # same WHAT IMAGE SUM
 same() {
     [[ $(sum_of_image "$2") == "$3" ]] || die "$1 differs"
+}
+
+# Objects of S3, some in many parts, are written and read while an OSD after the other is killed.
+long_rgw() {
+    local round load
+    say "objects of a gateway (S3), an OSD killed in each of 3 rounds"
+    start_gateway
+    s3 mb s3://bucket >/dev/null
+    for round in 0 1 2; do
+        make_files "$WORK/sent" "$round"
+        s3 sync --delete-removed "$WORK/sent/" s3://bucket/ >"$WORK/s3.log" 2>&1 &
+        load=$!
+        sleep 2
+        end_osd "$round" KILL
+        start_osd "$round"
+        wait "$load" || { tail "$WORK/s3.log"; die "s3cmd failed"; }
+        s3 get --recursive s3://bucket/ "$WORK/got/" >/dev/null
+        diff -r "$WORK/sent" "$WORK/got" || die "objects of the gateway differ"
+        echo "$(find "$WORK/got" -type f | wc -l) objects alike"
+        rm -r "$WORK/got"
+        wait_until 300 is_clean
+    done
+}
+
+start_gateway() {
+    in_chroot sh -c 'command -v radosgw && command -v s3cmd' >/dev/null ||
+        die "the chroot is an older one, without radosgw and s3cmd: remove it to have it made again"
+    quiet ceph_run radosgw-admin user create --uid user --display-name user --access-key key \
+        --secret-key secret
+    ceph_run radosgw -n client.gateway --rgw-frontends 'beast endpoint=127.0.0.1:13380'
+    wait_until 120 quiet s3 ls
+}
+
+s3() {
+    ceph_run s3cmd --quiet --access_key key --secret_key secret --no-ssl \
+        --multipart-chunk-size-mb 5 --host 127.0.0.1:13380 --host-bucket 127.0.0.1:13380 "$@"
+}
+
+# make_files FOLDER ROUND: 300 small files and three of many parts; in later rounds some others.
+make_files() {
+    local number
+    mkdir -p "$1" "$WORK/got"
+    for ((number = $2; number < 300; number += $2 + 1)); do
+        head -c $((1 + RANDOM)) /dev/urandom >"$1/small-$number"
+    done
+    for number in 1 2 3; do head -c $((17 * number))M /dev/urandom >"$1/large-$number"; done
+    rm -f "$1/small-$((20 + $2))"
 }
 
 # An OSD after the other is killed while an image is written; each time the image is verified.

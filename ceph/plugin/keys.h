@@ -20,6 +20,10 @@ std::string key_of(const ghobject_t& name);
 // The name of a key; false if it is none.
 bool name_of(std::string_view key, ghobject_t* name);
 
+inline bool is_attribute_name(std::string_view name) {
+    return !name.empty() && name.size() <= ATTRIBUTE_NAME_MAX;
+}
+
 // Clients may set a key of an omap that has no bytes, which the library refuses: a key of zeros
 // alone, or of none, gets one zero more. That keeps the order.
 inline bool is_zeros(std::string_view key) { return key.find_first_not_of('\0') == key.npos; }

@@ -121,9 +121,11 @@ int Store::fiemap(CollectionHandle& handle, const ghobject_t& object, uint64_t o
     return 0;
 }
 
+// Clients may ask for names that no attribute can have, which the library refuses.
 int Store::getattr(CollectionHandle& handle, const ghobject_t& object, const char* name,
                    bufferptr& value) {
     const std::string key = key_of(object);
+    if (!is_attribute_name(name)) return exists(handle, object) ? -ENODATA : -ENOENT;
     return answer(value_of(
         [&](void* to, size_t capacity, size_t* len) {
             return nacre_get_attribute(pool, within(handle), slice(key), nacre_str(name), to,

@@ -253,7 +253,8 @@ void Translator::set_attributes() {
 // Ceph takes names of any length from clients, also those that no attribute and no key has.
 void Translator::remove_attribute() {
     nacre_slice name = string();
-    if (name.len <= ATTRIBUTE_NAME_MAX) nacre_tx_remove_attribute(tx, collection(), object(), name);
+    if (is_attribute_name({static_cast<const char*>(name.data), name.len}))
+        nacre_tx_remove_attribute(tx, collection(), object(), name);
 }
 
 void Translator::set_keys() {

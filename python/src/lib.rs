@@ -116,6 +116,10 @@ fn dict<'py>(py: Python<'py>, pairs: &[(Vec<u8>, Vec<u8>)]) -> PyResult<Bound<'p
     Ok(dict)
 }
 
+fn no_such_key(key: &[u8]) -> nacre::Error {
+    nacre::Error::NoSuchKey("omap key", String::from_utf8_lossy(key).into_owned())
+}
+
 fn start_of(start: Option<Bytes>) -> Vec<u8> {
     start.map(|start| start.0).unwrap_or_default()
 }
@@ -135,7 +139,7 @@ impl Pool {
 
 #[pymethods]
 impl Pool {
-    /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+    /// Makes a pool of `size` bytes, at least 19 MiB, in a file that does not exist or is empty, and opens it.
     #[staticmethod]
     fn create(py: Python<'_>, path: PathBuf, size: u64) -> PyResult<Pool> {
         py.detach(|| Inner::create(path, size))
@@ -189,6 +193,7 @@ impl Pool {
         Ok((usage.total, usage.free))
     }
 
+    /// Names of collections from `start` on, in order.
     #[pyo3(signature = (start = None, limit = None))]
     fn collections<'py>(
         &self,
@@ -201,6 +206,7 @@ impl Pool {
         list(py, &names)
     }
 
+    /// Whether a collection exists.
     fn has_collection(&self, py: Python<'_>, collection: Bytes) -> PyResult<bool> {
         with(py, &self.inner, |pool| pool.has_collection(&collection.0))
     }
@@ -220,12 +226,14 @@ impl Pool {
         list(py, &names)
     }
 
+    /// Whether an object exists, in a collection that does.
     fn exists(&self, py: Python<'_>, collection: Bytes, object: Bytes) -> PyResult<bool> {
         with(py, &self.inner, |pool| {
             pool.exists(&collection.0, &object.0)
         })
     }
 
+    /// Size, number of attributes, and whether the omap holds anything.
     fn stat(&self, py: Python<'_>, collection: Bytes, object: Bytes) -> PyResult<Stat> {
         let found = with(py, &self.inner, |pool| pool.stat(&collection.0, &object.0))?;
         Ok(Stat {
@@ -316,6 +324,7 @@ impl Pool {
             .collect())
     }
 
+    /// The value of an attribute; NotFound if there is none.
     fn attribute<'py>(
         &self,
         py: Python<'py>,
@@ -327,6 +336,7 @@ impl Pool {
         with(py, &self.inner, ask).map(|value| PyBytes::new(py, &value))
     }
 
+    /// All attributes, by name.
     fn attributes<'py>(
         &self,
         py: Python<'py>,
@@ -348,7 +358,7 @@ impl Pool {
         let ask = |pool: &Inner| pool.omap(&collection.0, &object.0, &key.0);
         match with(py, &self.inner, ask)? {
             Some(value) => Ok(PyBytes::new(py, &value)),
-            None => Err(NotFound::new_err("the omap has no such key")),
+            None => Err(raise(no_such_key(&key.0))),
         }
     }
 
@@ -367,6 +377,7 @@ impl Pool {
         dict(py, &with(py, &self.inner, ask)?)
     }
 
+    /// The omap's header, empty if there is none.
     fn omap_header<'py>(
         &self,
         py: Python<'py>,

@@ -134,6 +134,7 @@ impl Transaction {
         })
     }
 
+    /// Copies `length` bytes at `offset`, as far as the object has them; creates `to` if it does not exist.
     fn clone_range(
         &mut self,
         collection: Bytes,
@@ -149,48 +150,56 @@ impl Transaction {
         })
     }
 
+    /// Creates a collection that does not exist.
     fn create_collection(&mut self, collection: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::create_collection(t, &collection.0);
         })
     }
 
+    /// Removes an empty collection.
     fn remove_collection(&mut self, collection: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::remove_collection(t, &collection.0);
         })
     }
 
+    /// Creates an object that does not exist.
     fn create(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::create(t, &collection.0, &object.0);
         })
     }
 
+    /// Creates an object if it does not exist.
     fn touch(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::touch(t, &collection.0, &object.0);
         })
     }
 
+    /// As if zeros were written, without room for them; creates the object if it does not exist.
     fn zero(&mut self, collection: Bytes, object: Bytes, offset: u64, length: u64) -> PyResult<()> {
         self.add(|t| {
             T::zero(t, &collection.0, &object.0, offset, length);
         })
     }
 
+    /// Sets the size; new bytes are zeros.
     fn truncate(&mut self, collection: Bytes, object: Bytes, size: u64) -> PyResult<()> {
         self.add(|t| {
             T::truncate(t, &collection.0, &object.0, size);
         })
     }
 
+    /// Removes an object.
     fn remove(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::remove(t, &collection.0, &object.0);
         })
     }
 
+    /// Sets an attribute.
     fn set_attribute(
         &mut self,
         collection: Bytes,
@@ -203,24 +212,28 @@ impl Transaction {
         })
     }
 
+    /// Removes an attribute if it is there.
     fn remove_attribute(&mut self, collection: Bytes, object: Bytes, name: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::remove_attribute(t, &collection.0, &object.0, &name.0);
         })
     }
 
+    /// Removes all attributes.
     fn remove_attributes(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::remove_attributes(t, &collection.0, &object.0);
         })
     }
 
+    /// Makes `to`, whatever it was, what the object is: bytes, attributes, omap and header.
     fn clone(&mut self, collection: Bytes, object: Bytes, to: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::clone_object(t, &collection.0, &object.0, &to.0);
         })
     }
 
+    /// Sets a key of the omap.
     fn set_omap(
         &mut self,
         collection: Bytes,
@@ -233,12 +246,14 @@ impl Transaction {
         })
     }
 
+    /// Removes a key of the omap if it is there.
     fn remove_omap(&mut self, collection: Bytes, object: Bytes, key: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::remove_omap(t, &collection.0, &object.0, &key.0);
         })
     }
 
+    /// Removes the keys of the omap that are not before `start`, but before `end`.
     fn remove_omap_range(
         &mut self,
         collection: Bytes,
@@ -251,18 +266,21 @@ impl Transaction {
         })
     }
 
+    /// Removes all keys of the omap, and its header.
     fn clear_omap(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::clear_omap(t, &collection.0, &object.0);
         })
     }
 
+    /// Sets the omap's header.
     fn set_omap_header(&mut self, collection: Bytes, object: Bytes, header: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::set_omap_header(t, &collection.0, &object.0, header.0);
         })
     }
 
+    /// Moves an object to another name, in this or another collection, where no object may be.
     fn rename(
         &mut self,
         collection: Bytes,
@@ -275,6 +293,8 @@ impl Transaction {
         })
     }
 
+    /// Moves to another collection, which exists, the objects whose names have, `offset` bytes from their start,
+    /// these `bits` bits, at most 64: the upper bit of a byte comes first, `value` is what they are as a number.
     fn split(
         &mut self,
         collection: Bytes,
@@ -297,6 +317,7 @@ impl Transaction {
         })
     }
 
+    /// Moves all objects of a collection to another one, which exists, and removes the collection.
     fn merge(&mut self, collection: Bytes, into: Bytes) -> PyResult<()> {
         self.add(|t| {
             T::merge(t, &collection.0, &into.0);

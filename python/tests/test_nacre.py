@@ -185,6 +185,15 @@ class Objects(unittest.TestCase):
             self.pool.omap_get("c", "none", "k")
         with self.assertRaises(TypeError):
             self.pool.exists("c", 7)
+        with self.pool.transaction() as t:
+            t.touch("c", "o")
+        for ask in (self.pool.attribute, self.pool.omap_get):
+            with self.assertRaises(nacre.NotFound):
+                ask("c", "o", "none")
+            for key in ("", "n" * 70000):
+                with self.assertRaises(nacre.Error) as refused:
+                    ask("c", "o", key)
+                self.assertNotIsInstance(refused.exception, nacre.NotFound)
         with self.assertRaises(nacre.Error):
             nacre.Pool.open("/nowhere/at/all")
         self.assertFalse(self.pool.has_collection("none"))
@@ -249,6 +258,7 @@ class Objects(unittest.TestCase):
             there = {m for m in vars(getattr(nacre, name)) if not m.startswith("_")}
             self.assertEqual(there, {m for m in methods if not m.startswith("_")})
             for method in there:
+                self.assertTrue(getattr(getattr(nacre, name), method).__doc__, method)
                 real = inspect.signature(getattr(getattr(nacre, name), method)).parameters
                 args = methods[method]
                 self.assertEqual(list(real), [a.arg for a in args.args], method)
@@ -260,15 +270,24 @@ class Objects(unittest.TestCase):
             child = subprocess.run([sys.executable, "-c", ENDS_WITH_THREADS, self.path], check=False)
             self.assertEqual(child.returncode, 0)
 
+    def lend(self, each, *values):
+        """As pmemkv gives buffers: what they hold is another thing behind the call."""
+        lent = [bytearray(value) for value in values]
+        each(*lent)
+        for value in lent:
+            value[:] = bytes(len(value))
+
     def test_moving_from_pmemkv_as_told(self):
         with open(os.path.join(ROOT, "docs", "objects.md"), encoding="utf-8") as page:
-            code = page.read().split("from pmemkv import Database")[1].split("```")[0]
+            before, _, code = page.read().partition("from pmemkv import Database")
+        code = code.split("```")[0]
         pairs = [(b"k%06d" % n, b"v%d" % n) for n in range(7001)]
         old = mock.Mock()
-        old.get_all = lambda each: [each(*pair) for pair in pairs]
+        old.get_all = lambda each: [self.lend(each, *pair) for pair in pairs]
         code = code.replace("/mnt/new.pool", os.path.join(self.folder.name, "new.pool"))
         self.assertIn(self.folder.name, code)
         names = {"nacre": nacre, "Database": lambda *_: old}
+        self.assertTrue(before.endswith("```python\nimport nacre\n"))
         exec(code, names)
         self.assertEqual(list(names["pool"].omap("data", "map").items()), pairs)
         names["pool"].close()

@@ -2,7 +2,7 @@
  *
  * Functions that return int give 0, or a negative errno: nacre_error_message() then says more, in the same thread.
  * A pool may be used by many threads; a transaction or list by one at a time. After fork() the child opens the pool
- * anew. Made by cbindgen from crates/nacre-capi; do not edit. */
+ * again, and closes its parent's handle. Made by cbindgen from crates/nacre-capi; do not edit. */
 
 #ifndef NACRE_H
 #define NACRE_H
@@ -58,10 +58,12 @@ extern "C" {
 // The version of the library, as `major * 1000000 + minor * 1000 + patch`.
 uint32_t nacre_version(void);
 
-// What the last call of this thread that failed had to say; it stays until the next one fails.
+// What the last call of this thread that failed had to say, or an empty string; it stays until the
+// next one fails.
 const char *nacre_error_message(void);
 
-// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+// Makes a pool of `size` bytes, at least 19 MiB, in a file that does not exist or is empty, and
+// opens it.
 //
 // # Safety
 // `path` is a string that ends with a zero; `pool` may be written.
@@ -73,7 +75,7 @@ int nacre_pool_create(const char *path, uint64_t size, struct nacre_pool **pool)
 // `path` is a string that ends with a zero; `pool` may be written.
 int nacre_pool_open(const char *path, uint32_t flags, struct nacre_pool **pool);
 
-// Leaves a pool. NULL is ignored.
+// Leaves a pool. NULL is ignored. The handle is gone, whatever the result.
 //
 // # Safety
 // `pool` is NULL or a pool that was not closed, and no thread uses it any more.
@@ -85,8 +87,8 @@ int nacre_pool_close(struct nacre_pool *pool);
 // `pool` is an open pool; `total` and `free_bytes` may be written or are NULL.
 int nacre_pool_usage(const struct nacre_pool *pool, uint64_t *total, uint64_t *free_bytes);
 
-// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list with a line for
-// each, empty if all is well.
+// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list whose keys are a
+// line for each, empty if all is well.
 //
 // # Safety
 // `path` is a string that ends with a zero; `problems` may be written.
@@ -98,7 +100,7 @@ int nacre_pool_check(const char *path, struct nacre_list **problems);
 // `pool` is an open pool; the slice is readable.
 int nacre_collection_exists(const struct nacre_pool *pool, struct nacre_slice collection);
 
-// Names of collections from `from` on, at most `limit`.
+// Names of collections from `from` on, at most `limit`. They are the keys of the list.
 //
 // # Safety
 // `pool` is an open pool; the slice is readable; `list` may be written.
@@ -107,7 +109,7 @@ int nacre_list_collections(const struct nacre_pool *pool,
                            size_t limit,
                            struct nacre_list **list);
 
-// Names of objects of a collection from `from` on, at most `limit`.
+// Names of objects of a collection from `from` on, at most `limit`. They are the keys of the list.
 //
 // # Safety
 // `pool` is an open pool; the slices are readable; `list` may be written.
@@ -177,7 +179,7 @@ int nacre_get_attribute(const struct nacre_pool *pool,
                         size_t capacity,
                         size_t *len);
 
-// All attributes of an object, by name.
+// All attributes of an object: names, which are the keys of the list, and values.
 //
 // # Safety
 // `pool` is an open pool; the slices are readable; `list` may be written.
@@ -200,7 +202,8 @@ int nacre_get_omap(const struct nacre_pool *pool,
                    size_t capacity,
                    size_t *len);
 
-// The omap's header, empty if there is none.
+// The omap's header, empty if there is none. `len` is its length even if the buffer is too short
+// (-ERANGE).
 //
 // # Safety
 // `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
@@ -229,13 +232,13 @@ int nacre_list_omap(const struct nacre_pool *pool,
 // `list` is NULL or a list that was not dropped.
 size_t nacre_list_len(const struct nacre_list *list);
 
-// A name or key of a list; it stays until the list is dropped.
+// A name or key of a list, no bytes behind its end; it stays until the list is dropped.
 //
 // # Safety
 // `list` is NULL or a list that was not dropped.
 struct nacre_slice nacre_list_key(const struct nacre_list *list, size_t index);
 
-// A value of a list; it stays until the list is dropped.
+// A value of a list, no bytes behind its end; it stays until the list is dropped.
 //
 // # Safety
 // `list` is NULL or a list that was not dropped.
@@ -371,7 +374,7 @@ int nacre_tx_remove_attributes(struct nacre_tx *tx,
                                struct nacre_slice collection,
                                struct nacre_slice object);
 
-// Makes `to` what `object` is: bytes, attributes, omap and header.
+// Makes `to`, whatever it was, what `object` is: bytes, attributes, omap and header.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -380,8 +383,8 @@ int nacre_tx_clone(struct nacre_tx *tx,
                    struct nacre_slice object,
                    struct nacre_slice to);
 
-// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does
-// not exist.
+// Copies `len` bytes at `offset` of `object`, as far as it has them, to `to_offset` of `to`, which
+// is created if it does not exist.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -449,9 +452,9 @@ int nacre_tx_rename(struct nacre_tx *tx,
                     struct nacre_slice to_collection,
                     struct nacre_slice to);
 
-// Moves to another collection the objects whose keys have, `offset` bytes from their start, these
-// `bits` bits, at most 64: the upper bit of a byte comes first, `value` is what they are as a
-// number.
+// Moves to another collection, which exists, the objects whose names have, `offset` bytes from
+// their start, these `bits` bits, at most 64: the upper bit of a byte comes first, `value` is what
+// they are as a number.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -462,7 +465,7 @@ int nacre_tx_split(struct nacre_tx *tx,
                    uint32_t bits,
                    uint64_t value);
 
-// Moves all objects of a collection to another one and removes the collection.
+// Moves all objects of a collection to another one, which exists, and removes the collection.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -474,13 +477,19 @@ int nacre_tx_merge(struct nacre_tx *tx, struct nacre_slice collection, struct na
 
 #endif  /* NACRE_H */
 
+#ifndef NACRE_SLICES
+#define NACRE_SLICES
+
 /* The bytes of a string without its final zero. */
 static inline struct nacre_slice nacre_str(const char *text) {
     struct nacre_slice slice = {text, strlen(text)};
     return slice;
 }
 
+/* Any bytes. */
 static inline struct nacre_slice nacre_bytes(const void *data, size_t len) {
     struct nacre_slice slice = {data, len};
     return slice;
 }
+
+#endif /* NACRE_SLICES */

@@ -113,7 +113,9 @@ fn errno_of_media(error: &MediaError) -> c_int {
         MediaError::NotFound(_) => libc::ENOENT,
         MediaError::Exists(_) => libc::EEXIST,
         MediaError::IsDirectory(_) => libc::EISDIR,
-        MediaError::PermissionDenied(_) | MediaError::ForeignLink(_) => libc::EACCES,
+        MediaError::PermissionDenied(_)
+        | MediaError::FolderDenied { .. }
+        | MediaError::ForeignLink(_) => libc::EACCES,
         MediaError::MountedReadOnly(_) => libc::EROFS,
         MediaError::NoRoom { .. } => libc::ENOSPC,
         MediaError::Claimed(_) => libc::EBUSY,

@@ -114,13 +114,15 @@ pub extern "C" fn nacre_version() -> u32 {
         + number(env!("CARGO_PKG_VERSION_PATCH"))
 }
 
-/// What the last call of this thread that failed had to say; it stays until the next one fails.
+/// What the last call of this thread that failed had to say, or an empty string; it stays until the
+/// next one fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn nacre_error_message() -> *const c_char {
     errors::message()
 }
 
-/// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+/// Makes a pool of `size` bytes, at least 19 MiB, in a file that does not exist or is empty, and
+/// opens it.
 ///
 /// # Safety
 /// `path` is a string that ends with a zero; `pool` may be written.
@@ -166,7 +168,7 @@ pub unsafe extern "C" fn nacre_pool_open(
     })
 }
 
-/// Leaves a pool. NULL is ignored.
+/// Leaves a pool. NULL is ignored. The handle is gone, whatever the result.
 ///
 /// # Safety
 /// `pool` is NULL or a pool that was not closed, and no thread uses it any more.
@@ -204,8 +206,8 @@ pub unsafe extern "C" fn nacre_pool_usage(
     })
 }
 
-/// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list with a line for
-/// each, empty if all is well.
+/// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list whose keys are a
+/// line for each, empty if all is well.
 ///
 /// # Safety
 /// `path` is a string that ends with a zero; `problems` may be written.

@@ -114,7 +114,7 @@ pub unsafe extern "C" fn nacre_collection_exists(
     })
 }
 
-/// Names of collections from `from` on, at most `limit`.
+/// Names of collections from `from` on, at most `limit`. They are the keys of the list.
 ///
 /// # Safety
 /// `pool` is an open pool; the slice is readable; `list` may be written.
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn nacre_list_collections(
     }
 }
 
-/// Names of objects of a collection from `from` on, at most `limit`.
+/// Names of objects of a collection from `from` on, at most `limit`. They are the keys of the list.
 ///
 /// # Safety
 /// `pool` is an open pool; the slices are readable; `list` may be written.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn nacre_get_attribute(
     }
 }
 
-/// All attributes of an object, by name.
+/// All attributes of an object: names, which are the keys of the list, and values.
 ///
 /// # Safety
 /// `pool` is an open pool; the slices are readable; `list` may be written.
@@ -338,7 +338,8 @@ pub unsafe extern "C" fn nacre_get_omap(
     }
 }
 
-/// The omap's header, empty if there is none.
+/// The omap's header, empty if there is none. `len` is its length even if the buffer is too short
+/// (-ERANGE).
 ///
 /// # Safety
 /// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
@@ -392,7 +393,7 @@ pub unsafe extern "C" fn nacre_list_len(list: *const ListHandle) -> usize {
     unsafe { list.as_ref() }.map_or(0, |list| list.0.len())
 }
 
-/// A name or key of a list; it stays until the list is dropped.
+/// A name or key of a list, no bytes behind its end; it stays until the list is dropped.
 ///
 /// # Safety
 /// `list` is NULL or a list that was not dropped.
@@ -403,7 +404,7 @@ pub unsafe extern "C" fn nacre_list_key(list: *const ListHandle, index: usize) -
     entry.map_or(NO_BYTES, |(key, _)| Slice::of(key))
 }
 
-/// A value of a list; it stays until the list is dropped.
+/// A value of a list, no bytes behind its end; it stays until the list is dropped.
 ///
 /// # Safety
 /// `list` is NULL or a list that was not dropped.

@@ -390,7 +390,7 @@ pub unsafe extern "C" fn nacre_tx_remove_attributes(
     }
 }
 
-/// Makes `to` what `object` is: bytes, attributes, omap and header.
+/// Makes `to`, whatever it was, what `object` is: bytes, attributes, omap and header.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.
@@ -409,8 +409,8 @@ pub unsafe extern "C" fn nacre_tx_clone(
     }
 }
 
-/// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does
-/// not exist.
+/// Copies `len` bytes at `offset` of `object`, as far as it has them, to `to_offset` of `to`, which
+/// is created if it does not exist.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.
@@ -555,9 +555,9 @@ pub unsafe extern "C" fn nacre_tx_rename(
     }
 }
 
-/// Moves to another collection the objects whose keys have, `offset` bytes from their start, these
-/// `bits` bits, at most 64: the upper bit of a byte comes first, `value` is what they are as a
-/// number.
+/// Moves to another collection, which exists, the objects whose names have, `offset` bytes from
+/// their start, these `bits` bits, at most 64: the upper bit of a byte comes first, `value` is what
+/// they are as a number.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.
@@ -583,7 +583,7 @@ pub unsafe extern "C" fn nacre_tx_split(
     }
 }
 
-/// Moves all objects of a collection to another one and removes the collection.
+/// Moves all objects of a collection to another one, which exists, and removes the collection.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.

@@ -69,7 +69,8 @@ fn compiled(source: &Path) -> String {
         .arg(prefix.join("my.pool")))
 }
 
-/// What docs/objects.md prints is a program but for its frame. It has a pool of its own.
+/// What docs/objects.md prints is a program but for its frame. It has a pool of its own. Large
+/// programs include a header more than once.
 #[test]
 fn the_ten_lines_of_the_manual_are_compiled_as_printed() {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/objects.md");
@@ -82,7 +83,7 @@ fn the_ten_lines_of_the_manual_are_compiled_as_printed() {
     let printed = printed.replace("/dev/shm/my.pool", pool.to_str().unwrap());
     let source = folder.path().join("printed.c");
     let frame = format!(
-        "#include <nacre.h>\n#include <stdio.h>\nint main(void) {{\n{printed}return 0;\n}}\n"
+        "#include <nacre.h>\n#include <nacre.h>\n#include <stdio.h>\nint main(void) {{\n{printed}return 0;\n}}\n"
     );
     std::fs::write(&source, frame).unwrap();
     compiled(&source);

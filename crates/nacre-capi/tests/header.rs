@@ -48,6 +48,36 @@ fn the_version_script_and_the_manual_page_name_every_function() {
     }
 }
 
+/// What the header says of each function, without marks and line ends.
+fn told() -> Vec<String> {
+    let header = file("include/nacre.h");
+    let comments = header
+        .split("\n\n")
+        .filter(|part| part.contains("// # Safety"));
+    let text = |part: &str| {
+        let lines = part.lines().map_while(|line| line.strip_prefix("// "));
+        let lines: Vec<&str> = lines.take_while(|line| *line != "# Safety").collect();
+        lines
+            .join(" ")
+            .trim_end_matches(" //")
+            .replace(['`', '\n'], "")
+    };
+    comments.map(text).collect()
+}
+
+#[test]
+fn the_manual_page_says_what_the_header_says() {
+    let marks = ["\\fI", "\\fP", "\\"];
+    let page = marks
+        .iter()
+        .fold(file("nacre.3"), |page, mark| page.replace(mark, ""));
+    let told = told();
+    assert!(told.len() > 40, "{told:?}");
+    for text in told {
+        assert!(page.contains(&text), "nacre.3 lacks: {text}");
+    }
+}
+
 #[test]
 fn the_header_is_current() {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The devices or labels; these messages carry object and remedy.
-    #[error(transparent)]
+    /// The devices or labels; these messages carry the object.
+    #[error("{}{}", .0, remedy_for_volume(.0))]
     Volume(#[from] VolumeError),
     /// Names field and remedy itself.
     #[error(transparent)]
@@ -146,10 +146,27 @@ fn processes(pids: &[u32]) -> String {
     format!("{word} {}{more}", list.join(", "))
 }
 
+/// What this program has for it. Most messages say themselves what to do: programs that use the
+/// library show them, too.
+fn remedy_for_volume(error: &VolumeError) -> String {
+    const NEW: &str = "`nacre create --size 10G FILE`";
+    match error {
+        VolumeError::SizeNeeded(_) => " (--size)".to_owned(),
+        VolumeError::TooSmall { least, .. } | VolumeError::PoolTooSmall { least, .. } => {
+            format!(" (--size {}M)", least >> 20)
+        }
+        VolumeError::NotAPool { is_blank: true, .. } => {
+            ", or make a pool of it with `nacre create`".to_owned()
+        }
+        VolumeError::NotAPool { .. } => format!(", or make a pool in a new file with {NEW}"),
+        _ => String::new(),
+    }
+}
+
 fn remedy_for_store(error: &StoreError) -> &'static str {
     match error {
         StoreError::NoSpace => "; grow it with `nacre grow`, or remove files",
-        StoreError::NotAPool => "; make it one with `nacre create`",
+        StoreError::NotAPool => "; make it one with `nacre create --force`",
         StoreError::Corrupt(_) => "; look at the whole pool with `nacre check`",
         StoreError::OlderFormat { .. } => {
             "; copy what it holds to a new pool with the Nacre that wrote it"

@@ -244,7 +244,7 @@ impl<'f> Judge<'f> {
     fn refuses(&self, image: &Difference, device: usize) -> Result<Option<Visible>, String> {
         self.files.lay_out(image, &[device])?;
         match Volume::inspect(&self.files.path(device)) {
-            Err(VolumeError::NotAPool(_)) => Ok(None),
+            Err(VolumeError::NotAPool { .. }) => Ok(None),
             found => Err(format!("it went, and says {found:?}")),
         }
     }

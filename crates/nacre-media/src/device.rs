@@ -12,11 +12,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::fs::{
-    FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, fallocate, fstat, fstatfs, ftruncate,
-    ioctl_blksszget, major, minor, open, readlink, seek, stat, unlink,
+    Access as Right, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat,
+    accessat, fallocate, fstat, fstatfs, ftruncate, ioctl_blksszget, major, minor, open, readlink,
+    seek, stat, unlink,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
 use crate::error::MediaError;
 use crate::granularity::Policy;
@@ -217,8 +218,8 @@ impl Device {
     /// is no room.
     pub fn create(path: &Path, size: u64) -> Result<Self, MediaError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = open(path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| refused(path, "make it", errno))?;
+        let fd =
+            open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| not_made(path, errno))?;
         let made = Self::from_fd(fd, path, Access::ReadWrite).and_then(|mut device| {
             device.allocate(size)?;
             Ok(device)
@@ -522,6 +523,37 @@ fn identity_of(stat: &Stat) -> DeviceIdentity {
     }
 }
 
+/// Why a file cannot be made: what is not there yet has no permissions, its folder has.
+fn not_made(path: &Path, errno: Errno) -> MediaError {
+    match refused(path, "make it", errno) {
+        MediaError::PermissionDenied(path) => folder_denied(path, "written"),
+        other => other,
+    }
+}
+
+fn folder_denied(path: PathBuf, how: &'static str) -> MediaError {
+    let folder = folder_of(&path);
+    let user = geteuid().as_raw();
+    MediaError::FolderDenied {
+        path,
+        folder,
+        how,
+        user,
+    }
+}
+
+/// As people know it, also if the path is a mere name.
+fn folder_of(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_default();
+    whole.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Whether nothing in the folder of `path` can be named.
+fn is_shut(path: &Path) -> bool {
+    let asked = accessat(CWD, folder_of(path), Right::EXEC_OK, AtFlags::EACCESS);
+    asked == Err(Errno::ACCESS)
+}
+
 /// The error for a system call on `path` that failed.
 pub(crate) fn refused(path: &Path, action: &'static str, errno: Errno) -> MediaError {
     let path = path.to_owned();
@@ -529,6 +561,7 @@ pub(crate) fn refused(path: &Path, action: &'static str, errno: Errno) -> MediaE
         Errno::NOENT | Errno::NOTDIR => MediaError::NotFound(path),
         Errno::EXIST => MediaError::Exists(path),
         Errno::ISDIR => MediaError::IsDirectory(path),
+        Errno::ACCESS if is_shut(&path) => folder_denied(path, "entered"),
         Errno::ACCESS | Errno::PERM => MediaError::PermissionDenied(path),
         Errno::ROFS => MediaError::MountedReadOnly(path),
         Errno::NXIO | Errno::NODEV => MediaError::UnsupportedType(path),

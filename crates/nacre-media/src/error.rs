@@ -58,6 +58,18 @@ pub enum MediaError {
     /// Access is refused.
     #[error("{}: permission denied; a pool's users need read and write permission on each of its devices", .0.display())]
     PermissionDenied(PathBuf),
+    /// A folder on the way there may not be used so.
+    #[error("{}: the folder {} may not be {how} by user {user}; choose another one, or ask its owner", path.display(), folder.display())]
+    FolderDenied {
+        /// The device.
+        path: PathBuf,
+        /// The folder that it is in, or was to be.
+        folder: PathBuf,
+        /// Entered or written.
+        how: &'static str,
+        /// Who may not.
+        user: u32,
+    },
     /// It could be written by its mode, but not where it is seen.
     #[error("{}: its file system is mounted read-only here (a sandbox may do so); a pool's users write to each of its devices", .0.display())]
     MountedReadOnly(PathBuf),

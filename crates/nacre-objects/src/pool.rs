@@ -106,7 +106,8 @@ pub struct Usage {
 }
 
 impl Pool {
-    /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+    /// Makes a pool of `size` bytes, at least 19 MiB, in a file that does not exist or is empty,
+    /// and opens it.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
         nacre_volume::install_handler();
         let path = path.as_ref();

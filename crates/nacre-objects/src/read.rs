@@ -11,7 +11,7 @@ use nacre_types::{FileOffset, ObjectId};
 
 use crate::error::{Error, Result, shown};
 use crate::pool::{Pool, Stat};
-use crate::transaction::check_key;
+use crate::transaction::{check_attribute, check_key};
 
 /// How often a look-up is repeated because what it found was removed within a microsecond.
 const TRIES: usize = 100;
@@ -148,8 +148,9 @@ impl Pool {
         })
     }
 
-    /// The value of an attribute.
+    /// The value of an attribute; [`Error::NoSuchKey`] if there is none.
     pub fn attribute(&self, collection: &[u8], object: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+        check_attribute(name).map_err(Error::Invalid)?;
         let key = [&[ATTRIBUTE], name].concat();
         let found = self.again(|| {
             let link = self.find(collection, object)?;

@@ -18,12 +18,12 @@ pub struct Target<'b> {
     pub object: Bytes<'b>,
 }
 
-/// Which keys of a collection a split moves: those with certain bits at a certain place.
+/// Which names of a collection a split moves: those with certain bits at a certain place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashBits {
-    /// Where in the key they begin, in bytes; the upper bit of a byte comes first.
+    /// Where in the name they begin, in bytes; the upper bit of a byte comes first.
     pub offset: usize,
-    /// How many they are, at most 64. Keys that end before are not meant.
+    /// How many they are, at most 64. Names that end before are not meant.
     pub bits: u32,
     /// What they are, as a number.
     pub value: u64,
@@ -112,7 +112,7 @@ impl<'b> Transaction<'b> {
     }
 
     /// The operation that was added last does nothing if its object does not exist; without this it
-    /// makes the transaction fail, or the object.
+    /// makes the transaction fail, or the object. Operations on collections stay as they are.
     pub fn if_exists(&mut self) -> &mut Self {
         match self.operations.pop() {
             None => {}
@@ -192,13 +192,14 @@ impl<'b> Transaction<'b> {
         self.push(Operation::RemoveAttributes(target(collection, object)))
     }
 
-    /// Makes `to` what `object` is: bytes, attributes, omap and header. Units are shared, not
-    /// copied.
+    /// Makes `to`, whatever it was, what `object` is: bytes, attributes, omap and header. Units are
+    /// shared, not copied.
     pub fn clone_object(&mut self, collection: &[u8], object: &[u8], to: &[u8]) -> &mut Self {
         self.push(Operation::Clone(target(collection, object), copied(to)))
     }
 
-    /// Copies bytes of `object` to `offset` of `to`, which is created if it does not exist.
+    /// Copies bytes of `object`, as far as it has them, to `offset` of `to`, which is created if it
+    /// does not exist.
     pub fn clone_range(
         &mut self,
         collection: &[u8],
@@ -263,12 +264,12 @@ impl<'b> Transaction<'b> {
         self.push(Operation::Rename(from, to))
     }
 
-    /// Moves the objects whose keys have these bits to another collection.
+    /// Moves the objects whose names have these bits to another collection, which exists.
     pub fn split(&mut self, collection: &[u8], to: &[u8], which: HashBits) -> &mut Self {
         self.push(Operation::Split(copied(collection), copied(to), which))
     }
 
-    /// Moves all objects of a collection to another one and removes the collection.
+    /// Moves all objects of a collection to another one, which exists, and removes the collection.
     pub fn merge(&mut self, collection: &[u8], into: &[u8]) -> &mut Self {
         self.push(Operation::Merge(copied(collection), copied(into)))
     }
@@ -373,7 +374,7 @@ pub(crate) fn check_key(key: &[u8]) -> std::result::Result<(), &'static str> {
     }
 }
 
-fn check_attribute(name: &[u8]) -> std::result::Result<(), &'static str> {
+pub(crate) fn check_attribute(name: &[u8]) -> std::result::Result<(), &'static str> {
     match (1..=ATTRIBUTE_NAME_MAX).contains(&name.len()) {
         true => Ok(()),
         false => Err("the name of an attribute has 1 to 255 bytes"),

@@ -405,6 +405,9 @@ impl Taken {
                 spec.path.clone(),
             ));
         }
+        if !force && !self.is_half_in {
+            refuse_to_overwrite(&device)?;
+        }
         let wanted = spec.size.filter(|&wanted| wanted != device.len());
         if data_len(wanted.unwrap_or(usable_size(&device))).is_none() {
             return Err(VolumeError::TooSmall {
@@ -413,13 +416,8 @@ impl Taken {
                 least: self.enough,
             });
         }
-        if !force {
-            if !self.is_half_in {
-                refuse_to_overwrite(&device)?;
-            }
-            if !self.made.contains(&spec.path) {
-                refuse_of_others(&device)?;
-            }
+        if !force && !self.made.contains(&spec.path) {
+            refuse_of_others(&device)?;
         }
         if !(force && device.is_file()) {
             refuse_other_size(spec, &device)?;

@@ -28,7 +28,7 @@ pub enum VolumeError {
     #[error("a pool has at most {MAX_DEVICES} devices, {0} are too many; use larger ones")]
     TooManyDevices(usize),
     /// The file does not exist or is empty, and nothing says how large it is to be.
-    #[error("{}: does not exist yet or is empty; give the size that it is to have (--size)", .0.display())]
+    #[error("{}: does not exist yet or is empty; give the size that it is to have", .0.display())]
     SizeNeeded(PathBuf),
     /// The file has another size than the wanted one.
     #[error("{}: has {actual} bytes, not {wanted}; leave the size out to use it as it is, or remove the file", path.display())]
@@ -41,7 +41,7 @@ pub enum VolumeError {
         wanted: u64,
     },
     /// The device has no room for a pool.
-    #[error("{}: {size} bytes are too small for a pool; {} MiB are enough (--size {}M)", path.display(), least >> 20, least >> 20)]
+    #[error("{}: {size} bytes are too small for a pool; {least} bytes are enough", path.display())]
     TooSmall {
         /// The device.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum VolumeError {
         least: u64,
     },
     /// All devices together have no room for a pool.
-    #[error("{}: {} MiB in {devices} devices are too small for a pool; {} MiB in each are enough (--size {}M)", first.display(), size >> 20, least >> 20, least >> 20)]
+    #[error("{}: {size} bytes in {devices} devices are too small for a pool; {least} bytes in each are enough", first.display())]
     PoolTooSmall {
         /// The pool's first device.
         first: PathBuf,
@@ -118,8 +118,13 @@ pub enum VolumeError {
     #[error("{}: is in use by running programs; end them first", .0.display())]
     InUse(PathBuf),
     /// The device has no label.
-    #[error("{}: is no device of a Nacre pool; check the path, or make a pool of it with `nacre create`", .0.display())]
-    NotAPool(PathBuf),
+    #[error("{}: is no device of a Nacre pool: it {}; check the path", path.display(), if *is_blank { "is empty" } else { "holds something else" })]
+    NotAPool {
+        /// The device.
+        path: PathBuf,
+        /// Nothing is lost if a pool is made of it.
+        is_blank: bool,
+    },
     /// Neither label copy is intact.
     #[error("{}: both copies of its label are damaged; restore the device from a backup, or make a new pool of it with force (its contents are lost then)", .0.display())]
     LabelsDamaged(PathBuf),

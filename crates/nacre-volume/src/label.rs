@@ -605,7 +605,10 @@ pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
             intact: false,
             ..*label
         }),
-        (Copy::None, Copy::None) => Err(VolumeError::NotAPool(path())),
+        (Copy::None, Copy::None) => Err(VolumeError::NotAPool {
+            path: path(),
+            is_blank: blank(device)?,
+        }),
         (Copy::PerhapsNewer(found), Copy::None) => Err(VolumeError::NewerVersion {
             path: path(),
             found,
@@ -684,7 +687,7 @@ fn look_for_one(device: &Device, pool: Uuid) -> Result<bool, Errno> {
 /// Whether anything on the device looks like a label, intact or not.
 pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
     match read(device) {
-        Err(VolumeError::NotAPool(_)) => Ok(false),
+        Err(VolumeError::NotAPool { .. }) => Ok(false),
         Err(error @ VolumeError::Media(_)) => Err(error),
         _ => Ok(true),
     }
@@ -700,8 +703,12 @@ pub(crate) fn kind(device: &Arc<Device>) -> Result<DeviceKind, VolumeError> {
     Ok(window(device, 0)?.kind())
 }
 
-/// Whether the first and the last 4 KiB hold nothing but zeros.
+/// Whether the first and the last 4 KiB hold nothing but zeros. What is shorter is not looked at:
+/// it is blank if it is empty.
 pub(crate) fn blank(device: &Arc<Device>) -> Result<bool, VolumeError> {
+    if device.len() < device.granule().max(LABEL_SIZE) {
+        return Ok(device.is_empty());
+    }
     for at in [Some(0), second_copy(device.len())].into_iter().flatten() {
         let bytes: [u8; LABEL_SIZE as usize] = window(device, at)?.read_array(DeviceOffset(at));
         if bytes.iter().any(|&byte| byte != 0) {

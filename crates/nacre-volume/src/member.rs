@@ -281,7 +281,7 @@ fn is_damage(error: &VolumeError) -> bool {
         error,
         VolumeError::Truncated { .. }
             | VolumeError::LabelsDamaged(_)
-            | VolumeError::NotAPool(_)
+            | VolumeError::NotAPool { .. }
             | VolumeError::Foreign { .. }
             | VolumeError::Swapped { .. }
     )

@@ -46,7 +46,7 @@ impl Volume {
             Ok(label) => label.pool != self.uuid(),
             Err(error) => matches!(
                 error,
-                VolumeError::NotAPool(_)
+                VolumeError::NotAPool { .. }
                     | VolumeError::LabelsDamaged(_)
                     | VolumeError::Truncated { .. }
             ),

@@ -225,10 +225,17 @@ fn what_is_no_pool_is_an_error() {
     fs::write(room.path("text"), "hello").unwrap();
     fs::write(room.path("large"), vec![7; 16 << 20]).unwrap();
     fs::write(room.path("empty"), "").unwrap();
-    for name in ["text", "large", "empty"] {
+    fs::write(room.path("zeros"), vec![0; 16 << 20]).unwrap();
+    for (name, is_blank) in [
+        ("text", false),
+        ("large", false),
+        ("empty", true),
+        ("zeros", true),
+    ] {
+        let path = room.path(name);
         assert_eq!(
             room.open_error(name),
-            VolumeError::NotAPool(room.path(name))
+            VolumeError::NotAPool { path, is_blank }
         );
     }
     let missing = VolumeError::Media(MediaError::NotFound(room.path("none")));
@@ -484,6 +491,7 @@ fn pools_and_other_data_are_overwritten_only_by_force() {
     let room = Room::new();
     let old = room.pool(&["a"]).uuid();
     fs::write(room.path("photo"), vec![0xff; 16 << 20]).unwrap();
+    fs::write(room.path("text"), "too short for a pool").unwrap();
     let error = |name, options| Volume::create(&[room.spec(name, 16)], options).unwrap_err();
     assert_eq!(
         error("a", CAREFUL),
@@ -492,6 +500,10 @@ fn pools_and_other_data_are_overwritten_only_by_force() {
     assert_eq!(
         error("photo", CAREFUL),
         VolumeError::HoldsData(room.path("photo"))
+    );
+    assert_eq!(
+        error("text", CAREFUL),
+        VolumeError::HoldsData(room.path("text"))
     );
     assert_eq!(room.open("a").unwrap().uuid(), old);
     room.scribble("a", 100, b"damage");
@@ -939,7 +951,10 @@ fn a_deleted_pool_is_gone() {
     assert!(!room.path("a").exists() && !room.path("b").exists());
     assert_eq!(
         room.open_error("other name"),
-        VolumeError::NotAPool(room.path("other name"))
+        VolumeError::NotAPool {
+            path: room.path("other name"),
+            is_blank: true
+        }
     );
 }
 
@@ -1068,7 +1083,7 @@ fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
         );
     }
     let error = room.open_error("b");
-    assert!(matches!(error, VolumeError::NotAPool(_)), "{error}");
+    assert!(matches!(error, VolumeError::NotAPool { .. }), "{error}");
     // A crash before its label was erased.
     fs::write(room.path("b"), &old).unwrap();
     let error = room.open_error("b");
@@ -1164,7 +1179,7 @@ fn a_leaving_device_can_stay_and_one_of_several_copies_can_go() {
     );
     assert_eq!(room.open("b").unwrap().copies().unwrap().len(), 1);
     let error = room.open_error("a");
-    assert!(matches!(error, VolumeError::NotAPool(_)), "{error}");
+    assert!(matches!(error, VolumeError::NotAPool { .. }), "{error}");
     let last = Volume::remove_copy(&room.path("b"), &room.path("b"));
     assert!(
         matches!(last, Err(VolumeError::CannotLeave { .. })),

@@ -88,7 +88,7 @@ impl Pool {
 
     fn is_no_member(&self, name: &str) -> bool {
         let read = Volume::inspect(&self.path(name));
-        matches!(read, Err(VolumeError::NotAPool(_)))
+        matches!(read, Err(VolumeError::NotAPool { .. }))
     }
 }
 

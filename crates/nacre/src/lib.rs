@@ -6,8 +6,9 @@
 //! an ordered map from keys to values, with a header.
 //!
 //! All changes are made by a [`Transaction`]: any number of operations on any number of objects.
-//! When [`Pool::commit`] returns, all of them are durable. If it returns an error, or the process
-//! dies or the power fails before it returns, all of them are there or none.
+//! When [`Pool::commit`] returns, all of them are durable. If it returns an error, none of them
+//! happened, unless the device failed. If the process dies or the power fails before it returns,
+//! all of them are there or none.
 //!
 //! ```
 //! # fn main() -> nacre::Result<()> {
@@ -35,7 +36,7 @@
 //! use its files (`nacre run`). Transactions on different collections run side by side; those on
 //! the same one wait for each other. Reads take no locks and wait for nobody: each sees every
 //! object as it was at one moment between two transactions. After `fork` the child opens the pool
-//! again.
+//! again. A pool that is dropped without [`Pool::close`] stays in use until the process ends.
 //!
 //! # Errors
 //!

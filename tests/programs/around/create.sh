@@ -51,6 +51,43 @@ sizes() {
     gives "empty" "" "$NACRE" ls "$SCRATCH/a"
 }
 
+# What a file is that is no pool, and what to do instead.
+other_files() {
+    note "files that are no pools"
+    local run=("$NACRE" run -q --pool)
+    : >"$SCRATCH/empty"
+    refuses "an empty file" "is empty; check the path, or make a pool of it" "${run[@]}" "$SCRATCH/empty" -- true
+    refuses "a text" "holds something else; check the path, or make a pool in a new file" "${run[@]}" "$0" -- true
+    for size in "" "--size 64M"; do
+        # shellcheck disable=SC2086
+        refuses "a pool of a text, size '$size'" "holds data" "$NACRE" create $size "$0"
+    done
+    "$NACRE" create --size 32M "$SCRATCH/empty" >/dev/null
+    "${run[@]}" "$SCRATCH/empty" -- true
+    "$NACRE" delete --force "$SCRATCH/empty" >/dev/null
+}
+
+as_nobody() {
+    setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}
+
+# Which folder is in the way, and of whom.
+folders() {
+    [[ $(id -u) == 0 ]] || { note "folders of others: needs root to become somebody else"; return; }
+    note "folders of others"
+    local create=(as_nobody "$NACRE" create --size 32M)
+    mkdir -m 755 "$SCRATCH/others"
+    refuses "to be written" "the folder $SCRATCH/others may not be written by user 65534" "${create[@]}" "$SCRATCH/others/a"
+    (cd "$SCRATCH/others" && refuses "a mere name" "the folder $SCRATCH/others may not" "${create[@]}" a)
+    chmod 700 "$SCRATCH/others"
+    refuses "to be entered" "the folder $SCRATCH/others may not be entered by user 65534" "${create[@]}" "$SCRATCH/others/a"
+    "$NACRE" create --size 32M "$SCRATCH/others/a" >/dev/null
+    chmod 755 "$SCRATCH/others"
+    refuses "a pool of another user" "$SCRATCH/others/a: permission denied" as_nobody "$NACRE" info "$SCRATCH/others/a"
+    same "what is there" a "$(ls "$SCRATCH/others")"
+    "$NACRE" delete --force "$SCRATCH/others/a" >/dev/null
+}
+
 # /dev/shm as containers have it, or with less.
 with_shm() {
     local size=$1
@@ -117,6 +154,8 @@ main() {
         return
     fi
     sizes
+    other_files
+    folders
     small_memory
     leftovers
 }

@@ -120,7 +120,9 @@ generated() {
     "$NACRE" man --all "$SCRATCH/man"
     [[ -s $SCRATCH/man/nacre.1 && -s $SCRATCH/man/nacre-run.1 && -s $SCRATCH/man/nacre-export.1 ]] || fail "pages: $(ls "$SCRATCH/man")"
     [[ ! -e $SCRATCH/man/nacre-bench-worker.1 ]] || fail "a page of a hidden command"
-    grep -q 'nacre run' "$SCRATCH/man/nacre-run.1" || fail "the page of run has no example"
+    grep -A 2 '^.SH EXAMPLES' "$SCRATCH/man/nacre-run.1" | grep -q '^  nacre run' || fail "the page of run has no example"
+    grep -A 2 '^.SH SYNOPSIS' "$SCRATCH/man/nacre-create.1" | grep -q 'create .*DEVICE>\.\.\.$' || fail "its page does not say how create is called"
+    [[ -s $SCRATCH/man/nacre-objects-put.1 ]] || fail "no page of a command below another one"
     contains "bench --list" "pread 64 B" "$("$NACRE" bench --list)"
     refuses "a wrong number" "write a whole number" "$NACRE" bench --rounds x
 }

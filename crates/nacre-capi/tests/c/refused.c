@@ -10,12 +10,24 @@ static int says(const char *text) {
     return strstr(nacre_error_message(), text) != NULL;
 }
 
+static void other_files(const char *path) {
+    nacre_pool *pool;
+    FILE *file = fopen(path, "w");
+    IS(file && nacre_pool_open(path, 0, &pool) == -EINVAL && says("is empty") && !says("`nacre"));
+    IS(fputs("text", file) > 0 && fclose(file) == 0);
+    IS(nacre_pool_open(path, 0, &pool) == -EINVAL && says("something else") && !says("`nacre"));
+    IS(nacre_pool_create(path, 64 << 20, &pool) == -EEXIST && says("holds data"));
+    IS(unlink(path) == 0);
+}
+
 static void pools(const char *path) {
     nacre_pool *pool;
     IS(nacre_pool_create(path, 64 << 20, NULL) == -EINVAL && access(path, F_OK) != 0);
     IS(nacre_pool_create(path, 1ull << 62, &pool) == -ENOSPC && access(path, F_OK) != 0);
     IS(nacre_pool_create(path, (uint64_t)-1, &pool) == -EINVAL && access(path, F_OK) != 0);
     IS(nacre_pool_create(path, 1, &pool) == -EINVAL && access(path, F_OK) != 0);
+    /* What this library calls it, not what the program nacre does. */
+    IS(says("too small") && says(" bytes are enough") && !says("--size"));
     IS(nacre_pool_create("/dev/shm", 64 << 20, &pool) == -EISDIR);
     IS(nacre_pool_open("/dev/shm", 0, &pool) == -EISDIR);
     IS(nacre_pool_open("/dev/null", 0, &pool) == -EINVAL);
@@ -50,6 +62,24 @@ static void buffers(nacre_pool *pool) {
     IS(nacre_extents(pool, c, o, 0, 9, NULL, 0, &len) == 0 && len == 0);
 }
 
+/* Of names that nothing can have it is not said that nothing has them. */
+static void names(nacre_pool *pool) {
+    size_t len;
+    char byte, text[300];
+    memset(text, 'n', sizeof text);
+    nacre_slice c = S("c"), o = S("o"), none = S(""), much = nacre_bytes(text, sizeof text);
+    nacre_stat stat;
+    IS(nacre_collection_exists(pool, none) == -EINVAL);
+    IS(nacre_object_exists(pool, c, none) == -EINVAL);
+    IS(nacre_object_stat(pool, c, none, &stat) == -EINVAL);
+    IS(nacre_get_attribute(pool, c, o, none, &byte, 1, &len) == -EINVAL && says("1 to 255 bytes"));
+    IS(nacre_get_attribute(pool, c, o, much, &byte, 1, &len) == -EINVAL);
+    much.len = 255;
+    IS(nacre_get_attribute(pool, c, o, much, &byte, 1, &len) == -ENODATA);
+    IS(nacre_get_omap(pool, c, o, none, &byte, 1, &len) == -EINVAL && says("one byte"));
+    IS(nacre_get_omap(pool, c, o, much, &byte, 1, &len) == -ENODATA);
+}
+
 /* What was not added is missed by the commit: the other operations alone are not what was meant. */
 static void transactions(nacre_pool *pool) {
     nacre_tx *t = nacre_tx_begin();
@@ -82,6 +112,7 @@ static void transactions(nacre_pool *pool) {
 int main(int argc, char **argv) {
     nacre_pool *pool;
     if (argc < 2) return fprintf(stderr, "usage: refused POOL\n"), 2;
+    other_files(argv[1]);
     pools(argv[1]);
     IS(nacre_pool_create(argv[1], 64 << 20, &pool) == 0);
     nacre_tx *t = nacre_tx_begin();
@@ -91,6 +122,7 @@ int main(int argc, char **argv) {
     IS(nacre_commit(pool, t) == 0);
     slices(pool);
     buffers(pool);
+    names(pool);
     transactions(pool);
     IS(nacre_pool_close(pool) == 0);
     puts("all refused");

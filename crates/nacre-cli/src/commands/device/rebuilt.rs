@@ -50,7 +50,7 @@ impl Rebuilt {
     /// What stayed goes when the last one leaves, which may be who reports.
     fn without_gone(mut self) -> Self {
         let is_gone =
-            |path: &mut PathBuf| matches!(Volume::inspect(path), Err(VolumeError::NotAPool(_)));
+            |path: &mut PathBuf| matches!(Volume::inspect(path), Err(VolumeError::NotAPool { .. }));
         self.removed.extend(self.stay.extract_if(.., is_gone));
         self
     }
