@@ -312,6 +312,29 @@ fn a_killed_supervisor_leaves_no_mount_behind() {
     below.nothing_is_left();
 }
 
+/// As a container leaves it that was made meanwhile. Its server takes no mount away that came later.
+#[test]
+fn a_copy_of_the_mount_elsewhere_does_not_keep_the_run_from_ending() {
+    let Some(below) = Below::new() else { return };
+    let can_copy = Command::new("unshare").args(["--mount", "true"]).status();
+    if !can_copy.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let copy = "unshare --mount --propagation private env -u NACRE_MOUNTS -u NACRE_KERNEL_MOUNTS bash -c \
+        'echo >$D/copied; until [ -e $D/go ]; do sleep 0.01; done; cat $D/mount/f >$D/seen' 2>&1 &
+        until [ -e $D/copied ]; do sleep 0.01; done";
+    below.gives(&format!("$D/static w $D/mount/f one; {copy}"), "");
+    assert!(!below.stage.is_mounted());
+    let later = "$D/static r $D/mount/f; sleep 2.2; $D/static r $D/mount/f; touch $D/go";
+    below.gives(later, "one\none\n");
+    while !below.stage.servers().is_empty() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let seen = fs::read_to_string(below.stage.pool.folder().join("seen"));
+    assert_eq!(seen.unwrap(), "one\n");
+    below.nothing_is_left();
+}
+
 #[test]
 fn a_mount_of_a_run_that_was_killed_with_its_server_is_cleared() {
     let Some(below) = Below::new() else { return };
