@@ -1,10 +1,10 @@
 //! Sockets whose name is a path in a pool, and descriptors that travel through sockets.
 
+use core::mem::offset_of;
 use libc::{
     SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_recvfrom,
     SYS_recvmmsg, SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
 };
-use core::mem::offset_of;
 use nacre_vfs::{KernelNode, Reply};
 
 use super::open::new_fd;

@@ -405,7 +405,9 @@ impl Kernel for MockKernel {
     }
 
     fn shadow_in<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
-        path.strip_prefix(b"/dev/shm/shadows")?.split(|&byte| byte == b'/').nth(1)
+        path.strip_prefix(b"/dev/shm/shadows")?
+            .split(|&byte| byte == b'/')
+            .nth(1)
     }
 
     fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)> {
