@@ -90,7 +90,7 @@ impl Device {
         rustix::io::write(&self.file, message) != Err(Errno::NOENT)
     }
 
-    /// Waits until nobody has the mount any more.
+    /// Whether nobody has the mount any more.
     pub(crate) fn is_gone(&self) -> bool {
         let mut state = [PollFd::new(&self.file, PollFlags::IN)];
         let now = rustix::event::Timespec::default();

@@ -70,9 +70,14 @@ pub struct Mounted<'a> {
 
 impl Mounted<'_> {
     /// Serves until the pool is unmounted.
-    pub fn serve(self) -> io::Result<()> {
+    pub fn serve(&self) -> io::Result<()> {
         let cores = available_parallelism().map_or(1, NonZero::get);
         let threads = cores.clamp(THREADS_LEAST, THREADS_MOST);
         session::serve(self.pool, &self.device, threads)
+    }
+
+    /// Whether nobody has the mount any more, nor a copy of it.
+    pub fn is_gone(&self) -> bool {
+        self.device.is_gone()
     }
 }

@@ -69,7 +69,12 @@ pub trait Kernel: Send + Sync {
         mode: u32,
         rdev: u64,
     ) -> Result<(), KernelError>;
-    /// Removes a shadow node if there is one.
+    /// Notes beside a socket's shadow by which path its program calls it. If that fails, other
+    /// processes see the shadow's.
+    fn note_shadow(&self, pool: usize, name: &[u8], path: &[u8]);
+    /// The path that was noted beside a shadow, by any process.
+    fn noted_path(&self, pool: usize, name: &[u8]) -> Option<Vec<u8>>;
+    /// Removes a shadow node if there is one, and what is noted beside it.
     fn remove_shadow(&self, pool: usize, name: &[u8]);
     /// `inotify_add_watch` of a shadow of a watch, which is there: the descriptor, and the shadow's
     /// inode number.
@@ -84,6 +89,8 @@ pub trait Kernel: Send + Sync {
     fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)>;
     /// Absolute path of a shadow node.
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8>;
+    /// The name in a path that any process may have given to a shadow node.
+    fn shadow_in<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]>;
     /// The identities of the process.
     fn credentials(&self) -> Credentials;
     /// The file mode creation mask, unchanged.

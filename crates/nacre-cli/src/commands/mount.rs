@@ -16,7 +16,7 @@ use crate::tree_path::absolute;
 use crate::users::users;
 use clap::{ArgAction, Args};
 use nacre_fs::Fs;
-use nacre_fuse::{FrontEnd, MountState, Options, mounted_at, state, unmount};
+use nacre_fuse::{FrontEnd, MountState, Mounted, Options, mounted_at, state, unmount};
 use nacre_volume::{Access, MediaError, Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
@@ -270,7 +270,8 @@ impl Mount {
             leave_terminal(self.starter).map_err(|error| Failure::io("standard output", error))?;
         }
         let served = thread::scope(|scope| {
-            scope.spawn(move || self.watch(front_end.fs(), &events));
+            let mounted = &mounted;
+            scope.spawn(move || self.watch(front_end.fs(), mounted, &events));
             let served = mounted.serve();
             // The other thread has ended if nobody hears this.
             let _ended = sender.send(Event::Unmounted);
@@ -280,7 +281,7 @@ impl Mount {
     }
 
     /// Unmounts when a signal comes, and finishes what processes left that were killed.
-    fn watch(&self, fs: &Fs, events: &Receiver<Event>) {
+    fn watch(&self, fs: &Fs, mounted: &Mounted<'_>, events: &Receiver<Event>) {
         let (mut orphaned, mut committed) = (false, Instant::now());
         let mut names = upkeep::Names::default();
         let every = fs.store().commit_every();
@@ -288,13 +289,14 @@ impl Mount {
             match events.recv_timeout(REAP_EVERY.min(every)) {
                 Ok(Event::Signal) => self.leave(),
                 Ok(Event::StarterEnded) => {
-                    orphaned = true;
-                    self.leave_if_unused_or_say_so();
+                    orphaned = !self.leave_if_unused();
+                    if orphaned || !mounted.is_gone() {
+                        say_it_stays();
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if orphaned {
-                        self.leave_if_unused();
-                    }
+                    // Once it is unmounted, what comes there is not ours.
+                    orphaned = orphaned && !self.leave_if_unused();
                     let due = committed.elapsed() >= every;
                     if due {
                         committed = Instant::now();
@@ -322,15 +324,7 @@ impl Mount {
         }
     }
 
-    /// The starter has ended, and waits until it knows whether this is to stay.
-    fn leave_if_unused_or_say_so(&self) {
-        if !self.leave_if_unused() {
-            let mut output = io::stdout();
-            let _nobody_waits = output.write_all(&[STAYS]).and_then(|()| output.flush());
-        }
-    }
-
-    /// Whoever still expects the pool there goes on to see it. False: it stays.
+    /// Whoever still expects the pool there goes on to see it. False: it stays mounted.
     fn leave_if_unused(&self) -> bool {
         let used = kernel_mounts::is_expected(&self.folder, &self.identity);
         !used && unmount(&self.folder, false).is_ok()
@@ -420,6 +414,12 @@ enum Event {
     Signal,
     StarterEnded,
     Unmounted,
+}
+
+/// To the starter, which waits for the server's end. A copy of the mount elsewhere is served on.
+fn say_it_stays() {
+    let mut output = io::stdout();
+    let _nobody_waits = output.write_all(&[STAYS]).and_then(|()| output.flush());
 }
 
 /// A channel of what happens from now on.

@@ -312,6 +312,32 @@ fn a_killed_supervisor_leaves_no_mount_behind() {
     below.nothing_is_left();
 }
 
+/// As a container leaves it that was made meanwhile.
+#[test]
+fn a_copy_of_the_mount_elsewhere_does_not_keep_the_run_from_ending() {
+    let Some(below) = Below::new() else { return };
+    let folder = below.stage.pool.folder();
+    let copied = "echo >copied; until [ -e go ]; do sleep 0.01; done; cat mount/f >seen";
+    let copier = "until [ -e ready ]; do sleep 0.01; done
+        exec unshare --mount --propagation private bash -c \"$0\"";
+    let mut copier = Command::new("bash")
+        .args(["-c", copier, copied])
+        .current_dir(folder)
+        .spawn()
+        .unwrap();
+    let wait = "echo >$D/ready; until [ -e $D/copied ]; do sleep 0.01; done";
+    below.gives(&format!("$D/static w $D/mount/f one; {wait}"), "");
+    assert!(!below.stage.is_mounted());
+    fs::write(folder.join("go"), "").unwrap();
+    assert!(copier.wait().unwrap().success());
+    while !below.stage.servers().is_empty() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let seen = fs::read_to_string(folder.join("seen"));
+    assert_eq!(seen.unwrap(), "one\n");
+    below.nothing_is_left();
+}
+
 #[test]
 fn a_mount_of_a_run_that_was_killed_with_its_server_is_cleared() {
     let Some(below) = Below::new() else { return };

@@ -1,5 +1,6 @@
 //! Sockets whose name is a path in a pool, and descriptors that travel through sockets.
 
+use core::mem::offset_of;
 use libc::{
     SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_recvfrom,
     SYS_recvmmsg, SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
@@ -22,7 +23,7 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_sendto, "sendto", |c| to_name(c, 4, 5)),
     entry(SYS_sendmsg, "sendmsg", sendmsg),
     entry(SYS_sendmmsg, "sendmmsg", sendmmsg),
-    fd_entry(SYS_recvfrom, "recvfrom", |c| c.on_fd(Ok(Reply::Kernel))),
+    fd_entry(SYS_recvfrom, "recvfrom", |c| named(c, 4)),
     entry(SYS_recvmsg, "recvmsg", recvmsg),
     entry(SYS_recvmmsg, "recvmmsg", recvmmsg),
     entry(SYS_getsockname, "getsockname", |c| named(c, 1)),
@@ -136,15 +137,23 @@ fn named(c: &mut Call<'_>, at: usize) -> Verdict {
         return Ok(result);
     }
     let len: u32 = user::read(len_at)?;
-    let shown = read_name(name_at, len.min(room) as usize).and_then(|(name, len)| {
+    if let Some(len) = show_name(c, name_at, len, room)? {
+        user::write(len_at, &len)?;
+    }
+    Ok(result)
+}
+
+/// Replaces the name of a shadow node that the kernel has given by that of the pool; its length.
+fn show_name(c: &Call<'_>, at: usize, len: u32, room: u32) -> Result<Option<u32>, Stop> {
+    let shown = read_name(at, len.min(room) as usize).and_then(|(name, len)| {
         let path = c.vfs().socket_name(path_of(&name, len)?)?;
         name_of(&path).ok()
     });
-    if let Some((name, len)) = shown {
-        user::write_bytes(name_at, &name[..len.min(room as usize)])?;
-        user::write(len_at, &(len as u32))?;
-    }
-    Ok(result)
+    let Some((name, len)) = shown else {
+        return Ok(None);
+    };
+    user::write_bytes(at, &name[..len.min(room as usize)])?;
+    Ok(Some(len as u32))
 }
 
 fn accept(c: &mut Call<'_>) -> Verdict {
@@ -193,16 +202,28 @@ fn sendmmsg(c: &mut Call<'_>) -> Verdict {
 
 fn recvmsg(c: &mut Call<'_>) -> Verdict {
     let message: Message = c.read(1).map_err(|_| Stop::Native)?;
-    if message.control_len == 0 {
+    if message.control_len == 0 && message.name == 0 {
         return Err(Stop::Native);
     }
-    c.vfs().unpark_all();
+    if message.control_len != 0 {
+        c.vfs().unpark_all();
+    }
     let result = c.native();
     if result >= 0 {
-        let message: Message = c.read(1)?;
-        receive_fds(c, &message);
+        received(c, c.arg(1), message.name_len as u32)?;
     }
     Ok(result)
+}
+
+/// The message at `at` has come; there was so much room for the name of its sender.
+fn received(c: &Call<'_>, at: usize, room: u32) -> Result<(), Stop> {
+    let message: Message = user::read(at)?;
+    receive_fds(c, &message);
+    let len = message.name_len as u32;
+    if let Some(len) = show_name(c, message.name as usize, len, room)? {
+        user::write(at + offset_of!(Message, name_len), &len)?;
+    }
+    Ok(())
 }
 
 fn recvmmsg(c: &mut Call<'_>) -> Verdict {

@@ -196,6 +196,8 @@ pub fn without_pools() -> Arc<Host> {
 
 /// Paths below this length are passed on without an allocation.
 const SHORT_PATH: usize = 256;
+/// No name of a socket is longer.
+const NOTED_MOST: usize = 108;
 
 type Outcome<T> = Result<T, KernelError>;
 
@@ -205,6 +207,11 @@ fn ask(number: libc::c_long, args: &[usize]) -> Outcome<usize> {
 
 fn path(bytes: &[u8]) -> Vec<u8> {
     terminated(bytes.to_vec())
+}
+
+/// The name of the link beside a shadow by which its program calls it.
+fn noted(shadow: &[u8]) -> Vec<u8> {
+    [shadow, b"~"].concat()
 }
 
 impl Host {
@@ -463,8 +470,25 @@ impl Kernel for Host {
         let Ok(folder) = pool.nodes_fd() else {
             return;
         };
-        let name = path(name);
-        call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
+        for name in [path(name), path(&noted(name))] {
+            call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
+        }
+    }
+
+    fn note_shadow(&self, pool: usize, name: &[u8], called: &[u8]) {
+        let Ok(folder) = self.pool(pool).and_then(Pool::nodes_fd) else {
+            return;
+        };
+        let (name, called) = (path(&noted(name)), path(called));
+        let args = [called.as_ptr() as usize, folder, name.as_ptr() as usize];
+        call(libc::SYS_symlinkat, &args);
+    }
+
+    fn noted_path(&self, pool: usize, name: &[u8]) -> Option<Vec<u8>> {
+        let folder = self.pool(pool).and_then(Pool::nodes_fd).ok()?;
+        let mut room = [0; NOTED_MOST];
+        let len = self.readlink(folder as i32, &noted(name), &mut room).ok()?;
+        Some(room[..len].to_vec())
     }
 
     fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)> {
@@ -492,6 +516,12 @@ impl Kernel for Host {
         let folder = self.pool(pool).and_then(Pool::nodes_fd);
         let folder = folder.map_or(-1, |fd| fd as i32);
         [format!("/proc/self/fd/{folder}/").as_bytes(), name].concat()
+    }
+
+    fn shadow_in<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        let mut below = path.strip_prefix(b"/proc/self/fd/")?.split(|&b| b == b'/');
+        let (_folder, name) = (below.next()?, below.next()?);
+        below.next().is_none().then_some(name)
     }
 
     fn credentials(&self) -> Credentials {

@@ -2,6 +2,7 @@
 #include "check.h"
 #include <dirent.h>
 #include <poll.h>
+#include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
@@ -100,6 +101,78 @@ static void named_sockets(void) {
     int accepted = accept(server, 0, 0);
     CHECK(accepted >= 0 && read(accepted, &byte, 1) == 1 && status_of(child) == 0);
     close(accepted), close(server);
+}
+
+static int is_named(int (*ask)(int, struct sockaddr *, socklen_t *), int fd, const char *wanted) {
+    struct sockaddr_un found = {0};
+    socklen_t len = sizeof found;
+    return !ask(fd, (void *)&found, &len) && !strcmp(found.sun_path, wanted) &&
+           len == offsetof(struct sockaddr_un, sun_path) + strlen(wanted) + 1;
+}
+
+static struct sockaddr_un in_folder(const char *name) {
+    struct sockaddr_un at = {AF_UNIX};
+    CHECK(getcwd(at.sun_path, 64));
+    strcat(strcat(at.sun_path, "/"), name);
+    return at;
+}
+
+/* In a program that has inherited a socket which listens; it is connected to by another one. */
+static int heir(int server) {
+    struct sockaddr_un name = in_folder("heirloom");
+    int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(is_named(getsockname, server, name.sun_path));
+    CHECK(!connect(client, (void *)&name, sizeof name));
+    CHECK(is_named(getpeername, client, name.sun_path));
+    return failures;
+}
+
+static void inherited_sockets(void) {
+    char number[16];
+    struct sockaddr_un name = in_folder("heirloom");
+    int server = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(!bind(server, (void *)&name, sizeof name) && !listen(server, 1));
+    snprintf(number, sizeof number, "%d", server);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "descriptors", number, (char *)0);
+        _exit(99);
+    }
+    CHECK(status_of(child) == 0);
+    CHECK(!unlink("heirloom") && is_named(getsockname, server, name.sun_path));
+    close(server);
+}
+
+/* Asks by a datagram, and waits for the answer. */
+static int asks(const struct sockaddr_un *server, const struct sockaddr_un *own) {
+    char byte = 'q';
+    int client = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(!bind(client, (void *)own, sizeof *own));
+    for (int i = 0; i < 2; i++) {
+        CHECK(sendto(client, "q", 1, 0, (void *)server, sizeof *server) == 1);
+        CHECK(recv(client, &byte, 1, 0) == 1 && byte == 'a');
+    }
+    return failures;
+}
+
+static void answered_datagrams(void) {
+    struct sockaddr_un name = in_folder("server"), own = in_folder("client"), from;
+    char byte;
+    struct iovec vector = {&byte, 1};
+    struct msghdr message = {&from, sizeof from, &vector, 1, 0, 0, 0};
+    socklen_t len = sizeof from;
+    int server = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(!bind(server, (void *)&name, sizeof name));
+    pid_t child = fork();
+    if (child == 0) _exit(asks(&name, &own));
+    CHECK(recvfrom(server, &byte, 1, 0, (void *)&from, &len) == 1);
+    CHECK(!strcmp(from.sun_path, own.sun_path));
+    CHECK(sendto(server, "a", 1, 0, (void *)&from, len) == 1);
+    memset(&from, 0, sizeof from);
+    CHECK(recvmsg(server, &message, 0) == 1 && !strcmp(from.sun_path, own.sun_path));
+    CHECK(sendto(server, "a", 1, 0, (void *)&from, message.msg_namelen) == 1);
+    CHECK(status_of(child) == 0);
+    close(server);
 }
 
 static void fifos(void) {
@@ -264,13 +337,16 @@ static void listed_from_a_sandbox(void) {
     CHECK(!close(proc) && !rmdir(root));
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) return heir(atoi(argv[1]));
     int fd = file_with("file", "hello");
     numbers(fd);
     transfers(fd);
     polling(fd);
     passing();
     named_sockets();
+    inherited_sockets();
+    answered_datagrams();
     fifos();
     closed_numbers(fd);
     listings();

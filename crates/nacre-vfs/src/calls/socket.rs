@@ -5,7 +5,7 @@
 
 use crate::abi::{AT_FDCWD, S_IFSOCK};
 use crate::error::{ErrorKind, VfsError};
-use crate::kernel::shadow_name;
+use crate::kernel::{shadow_name, shadowed_node};
 use crate::reply::{Answer, KernelNode, Reply, done};
 use crate::resolve::walk::Lookup;
 use crate::state::{Bound, Vfs};
@@ -40,6 +40,7 @@ impl Vfs {
             let (pool, dir) = (target.mount.index, target.dir);
             let node = target.mount.fs.mknod(self.cred(), dir, &name, mode, 0)?;
             let shadow = self.kernel().shadow_path(pool, &shadow_name(node));
+            self.kernel().note_shadow(pool, &shadow_name(node), path);
             self.close_gate().push(Bound {
                 shadow: shadow.clone(),
                 path: path.to_vec(),
@@ -58,6 +59,8 @@ impl Vfs {
     pub fn socket_bind_failed(&self, socket: SocketNode) {
         self.close_gate()
             .retain(|bound| bound.shadow != socket.shadow);
+        self.kernel()
+            .remove_shadow(socket.pool, &shadow_name(socket.node));
         let fs = &self.mount(socket.pool).fs;
         if fs
             .lookup(self.cred(), socket.dir, &socket.name)
@@ -91,14 +94,27 @@ impl Vfs {
         })
     }
 
-    /// The path that the program gave to `bind`, for `getsockname`; known in the process that
-    /// bound.
+    /// The path that a program gave to `bind`, for `getsockname`, `recvfrom` and the like. The
+    /// process that bound knows it as long as it lives, others as long as the socket has its name.
     pub fn socket_name(&self, shadow: &[u8]) -> Option<Vec<u8>> {
+        let name = self.kernel().shadow_in(shadow)?;
+        self.bound_here(shadow).or_else(|| self.noted(name))
+    }
+
+    fn bound_here(&self, shadow: &[u8]) -> Option<Vec<u8>> {
         let bound = self.close_gate();
-        bound
-            .iter()
-            .find(|bound| bound.shadow == shadow)
-            .map(|bound| bound.path.clone())
+        let found = bound.iter().find(|bound| bound.shadow == shadow);
+        found.map(|bound| bound.path.clone())
+    }
+
+    /// Pools of one process may each have a shadow of this name: then nobody knows whose it is.
+    fn noted(&self, name: &[u8]) -> Option<Vec<u8>> {
+        shadowed_node(name)?;
+        self.attach_all();
+        let pools = self.attached().map(|mount| mount.index);
+        let mut noted = pools.filter_map(|pool| self.kernel().noted_path(pool, name));
+        let path = noted.next()?;
+        noted.next().is_none().then_some(path)
     }
 
     /// `chroot`: the kernel cannot begin paths in a pool.

@@ -56,6 +56,8 @@ pub struct World {
     directories: BTreeSet<String>,
     links: BTreeMap<String, String>,
     shadows: BTreeSet<String>,
+    /// What is noted beside shadows.
+    notes: BTreeMap<String, Vec<u8>>,
     user: Credentials,
     /// The pool that is attached next.
     unattached: Option<Fs>,
@@ -91,6 +93,7 @@ impl MockKernel {
             directories: standard.iter().map(|name| name.to_string()).collect(),
             links: BTreeMap::new(),
             shadows: BTreeSet::new(),
+            notes: BTreeMap::new(),
             user: credentials(0),
             unattached: None,
         };
@@ -388,7 +391,23 @@ impl Kernel for MockKernel {
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {
         let path = text(&self.shadow_path(pool, name));
-        self.with(|world| world.shadows.remove(&path));
+        self.with(|world| (world.shadows.remove(&path), world.notes.remove(&path)));
+    }
+
+    fn note_shadow(&self, pool: usize, name: &[u8], called: &[u8]) {
+        let path = text(&self.shadow_path(pool, name));
+        self.with(|world| world.notes.insert(path, called.to_vec()));
+    }
+
+    fn noted_path(&self, pool: usize, name: &[u8]) -> Option<Vec<u8>> {
+        let path = text(&self.shadow_path(pool, name));
+        self.with(|world| world.notes.get(&path).cloned())
+    }
+
+    fn shadow_in<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        path.strip_prefix(b"/dev/shm/shadows")?
+            .split(|&byte| byte == b'/')
+            .nth(1)
     }
 
     fn shadow_behind(&self, fd: i32) -> Option<(usize, Vec<u8>)> {
