@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
@@ -333,6 +333,19 @@ impl Worker {
         }
     }
 
+    /// Stops supervisor and worker for a moment, whatever they are doing, as a busy machine does.
+    /// They go on by themselves: whoever waits for others may wait for these.
+    fn pause(&self, random: &mut Random) {
+        let Some(group) = self.group() else { return };
+        // Mostly short.
+        let length = PAUSE / (1 + random.below(16) as u32).pow(2);
+        let _gone = kill_process_group(group, Signal::STOP);
+        spawn(move || {
+            sleep(length);
+            let _gone = kill_process_group(group, Signal::CONT);
+        });
+    }
+
     /// Ends supervisor and worker and waits until both are gone.
     pub fn end(&mut self) {
         let Some(group) = self.group() else { return };
@@ -363,30 +376,6 @@ impl Worker {
             }
         }
         self.end();
-    }
-}
-
-/// Workers that do not run for a while, whatever they are doing, as on a busy machine.
-#[derive(Default)]
-struct Pauses(Vec<(Pid, Instant)>);
-
-impl Pauses {
-    /// Stops a worker, with its supervisor.
-    fn begin(&mut self, worker: &Worker, random: &mut Random) {
-        let Some(group) = worker.group() else { return };
-        // Mostly short.
-        let length = PAUSE / (1 + random.below(16) as u32).pow(2);
-        if kill_process_group(group, Signal::STOP).is_ok() {
-            self.0.push((group, Instant::now() + length));
-        }
-    }
-
-    fn end_those_that_are_over(&mut self) {
-        let now = Instant::now();
-        for (group, _) in self.0.extract_if(.., |(_, end)| *end <= now) {
-            // It may have been killed meanwhile.
-            let _gone = kill_process_group(group, Signal::CONT);
-        }
     }
 }
 
@@ -426,13 +415,11 @@ fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome
         workers.push(stage.start(id, random.below(u64::MAX), plan)?);
     }
     let (start, mut kills) = (Instant::now(), 0);
-    let mut pauses = Pauses::default();
     while start.elapsed().as_secs() < plan.seconds {
         sleep(Duration::from_millis(random.below(80)));
-        pauses.end_those_that_are_over();
         if random.below(4) == 0 {
             let which = random.below(workers.len() as u64) as usize;
-            pauses.begin(&workers[which], &mut random);
+            workers[which].pause(&mut random);
         }
         if let Some(complaint) = workers.iter_mut().find_map(|one| stage.complaint(one)) {
             return Err(complaint);
