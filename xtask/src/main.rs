@@ -50,6 +50,7 @@ fn main() -> ExitCode {
 }
 
 fn torture(options: &[String]) -> Result<(), String> {
+    torture::adopt_orphans()?;
     match options.split_first() {
         Some((first, rest)) if first == "--disk" => disk_torture::command(rest),
         Some((first, [])) if first == "--disk-faults" => disk_faults::command(),

@@ -11,7 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
+    waitpgid,
+};
 
 use crate::{target_folder, workspace_root};
 
@@ -295,6 +298,12 @@ impl Stage {
     }
 }
 
+/// Workers whose supervisor died are this program's children from now on. An init that seldom looks
+/// for the dead would be waited for at each kill.
+pub fn adopt_orphans() -> Outcome<()> {
+    set_child_subreaper(Some(getpid())).map_err(|error| error.to_string())
+}
+
 /// The program under test: $NACRE, else as `make build` leaves it.
 pub fn nacre() -> Outcome<PathBuf> {
     let built = || target_folder(&workspace_root()).join("release/nacre");
@@ -358,15 +367,17 @@ impl Worker {
     pub fn end(&mut self) {
         let Some(group) = self.group() else { return };
         let killed = Instant::now();
-        while test_kill_process_group(group).is_ok() {
+        self.kill_group();
+        let _ended = self.supervisor.wait();
+        // The worker is this program's child once its supervisor is gone (`adopt_orphans`).
+        while let Ok(ended) = waitpgid(group, WaitOptions::NOHANG) {
             // Whoever went on now would look beside a worker that still works.
             let late = killed.elapsed() > PATIENCE;
             assert!(!late, "process group {group} outlives SIGKILL");
-            let _gone = kill_process_group(group, Signal::KILL);
-            let _ended = self.supervisor.try_wait();
-            sleep(Duration::from_millis(1));
+            if ended.is_none() {
+                sleep(Duration::from_millis(1));
+            }
         }
-        let _ended = self.supervisor.wait();
     }
 
     /// One of the ways to die: both at once, the worker alone, the supervisor first.
