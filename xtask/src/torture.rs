@@ -37,8 +37,6 @@ struct Campaign {
     mode: String,
     /// There is a disk behind, and somebody who moves there what is cold, and is killed too.
     behind: bool,
-    /// Workers are stopped for moments, too.
-    pauses: bool,
     /// This worker acknowledges what it did not do.
     liar: Option<usize>,
 }
@@ -46,7 +44,6 @@ struct Campaign {
 const USAGE: &str =
     "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic|cached,
          --behind (a disk stands behind the pool, and things move there),
-         --pauses (workers are stopped for moments, too),
          --canary (a planted bug must be found), --canary-objects (one of objects), --steps (instead: die at every step),
          --disk (instead, and first: a pool on a disk whose power is cut),
          --disk-faults (instead: disks that fail)";
@@ -59,7 +56,6 @@ impl Campaign {
             workers: 16,
             mode: "direct".to_string(),
             behind: false,
-            pauses: false,
             liar: None,
         };
         let mut words = options.iter();
@@ -70,10 +66,6 @@ impl Campaign {
             }
             if word == "--behind" {
                 plan.behind = true;
-                continue;
-            }
-            if word == "--pauses" {
-                plan.pauses = true;
                 continue;
             }
             let value = words.next().ok_or_else(|| USAGE.to_string())?;
@@ -436,7 +428,7 @@ fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome
     let (start, mut kills) = (Instant::now(), 0);
     while start.elapsed().as_secs() < plan.seconds {
         sleep(Duration::from_millis(random.below(80)));
-        if plan.pauses && random.below(4) == 0 {
+        if random.below(4) == 0 {
             let which = random.below(workers.len() as u64) as usize;
             workers[which].pause(&mut random);
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Calls that flush, fence, compare or decide. What a wrapper does counts where the wrapper is
 /// called.
-const CALLS: [&str; 16] = [
+const CALLS: [&str; 17] = [
     ".fence(",
     ".order(",
     "settle(",
@@ -15,6 +15,7 @@ const CALLS: [&str; 16] = [
     ".write(",
     ".write_user(",
     ".write_user_fresh(",
+    ".overwrite_user(",
     ".zero(",
     ".store_u64(",
     ".store_word(",

@@ -1,5 +1,6 @@
 //! Loads and stores of a device behind an image, or of several devices that hold the same.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
@@ -26,6 +27,16 @@ fn poisoned(at: DeviceOffset, len: u64) -> *mut u8 {
     assert!(len <= PAGE, "more than a page is loaded at once");
     let skip = (at.get() % PAGE) as usize;
     POISONED.0[skip..].as_ptr().cast_mut()
+}
+
+/// What was where something is stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// What counts for nobody.
+    Nothing,
+    Something,
+    /// Contents of a file: the disk has them, or will have with the next version.
+    Contents,
 }
 
 impl Media {
@@ -204,7 +215,7 @@ impl Media {
         }
     }
 
-    /// As `put`; `fresh`: what was there counts for nobody.
+    /// As `put`.
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_put(
@@ -212,7 +223,7 @@ impl Media {
         (at, kind): (DeviceOffset, StoreKind),
         from: *const u8,
         len: usize,
-        fresh: bool,
+        before: Before,
     ) -> Result<(), CopyError> {
         if let Some(mirror) = self.mirror_to_store(at, len as u64) {
             return mirror.put((at, kind), from, len);
@@ -224,10 +235,11 @@ impl Media {
             let room = (CHUNK - at.get() % CHUNK) as usize;
             let part = room.min(len - done);
             let from = from.wrapping_add(done);
+            let fresh = before == Before::Nothing;
             if fresh && kind == StoreKind::Data && from.addr() != ZEROS.as_ptr().addr() {
                 image.unpin(at.get()..at.get() + part as u64);
             }
-            self.put_piece(image, at, from, part, fresh)?;
+            self.put_piece(image, at, from, part, before)?;
             if let Some(watcher) = self.watcher() {
                 watcher.bytes(at, part as u64, kind, || self.copied(at, part));
             }
@@ -242,18 +254,28 @@ impl Media {
         at: DeviceOffset,
         from: *const u8,
         len: usize,
-        fresh: bool,
+        before: Before,
     ) -> Result<(), CopyError> {
         if image.put_absent(at, from, len) {
             return Ok(());
         }
-        if fresh {
+        if before == Before::Nothing {
             let claimed = image.claim(at.get()..at.get() + len as u64);
             claimed?;
         }
-        let to = image.address(at.get());
-        self.prefetch(to, len);
-        let _entered = image.begin(at, len as u64)?;
+        self.prefetch(image.address(at.get()), len);
+        let (_entered, range) = match before {
+            Before::Contents => image.begin_changes(at, len as u64, |part: Range<u64>| {
+                let (skip, len) = (part.start as usize, (part.end - part.start) as usize);
+                let there = image.address(at.get()).wrapping_add(skip);
+                // SAFETY: the image is mapped there; of the source faults are caught.
+                unsafe { self.copier.are_equal(there, from.wrapping_add(skip), len) }
+            })?,
+            _ => (image.begin(at, len as u64)?, 0..len as u64),
+        };
+        let (skip, len) = (range.start as usize, (range.end - range.start) as usize);
+        let to = image.address(at.get()).wrapping_add(skip);
+        let from = from.wrapping_add(skip);
         let stream = len >= self.stream_min && len >= LINE_SIZE as usize;
         // SAFETY: the range is mapped, and no reference covers it; the source is a live slice or
         // the program's memory, faults on which are caught.

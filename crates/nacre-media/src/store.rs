@@ -13,6 +13,7 @@ use crate::arch;
 use crate::device::Device;
 use crate::error::{CopyError, MediaFailed};
 use crate::granularity::{Cutter, first_piece};
+use crate::imaged::Before;
 use crate::kind::FlushMethod;
 use crate::map;
 use crate::media::Media;
@@ -93,6 +94,23 @@ impl Media {
     ) -> Result<Unfenced, CopyError> {
         let stream = bytes.len() >= self.stream_min;
         self.put::<false>(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
+        Ok(Unfenced::nothing())
+    }
+
+    /// As [`Media::write_user`], of contents that programs could read there before: behind an image
+    /// only what changes of them is a store (D116).
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn overwrite_user(
+        &self,
+        at: DeviceOffset,
+        bytes: UserBytes<'_>,
+    ) -> Result<Unfenced, CopyError> {
+        if self.image.get().is_none() {
+            return self.write_user(at, bytes, StoreKind::Data);
+        }
+        let target = (at, StoreKind::Data);
+        self.imaged_put(target, bytes.as_ptr(), bytes.len(), Before::Contents)?;
         Ok(Unfenced::nothing())
     }
 
@@ -313,7 +331,12 @@ impl Media {
         stream: bool,
     ) -> Result<(), CopyError> {
         let Some(to) = self.plain_address(at, len as u64) else {
-            return self.imaged_put((at, kind), from, len, FRESH);
+            let before = if FRESH {
+                Before::Nothing
+            } else {
+                Before::Something
+            };
+            return self.imaged_put((at, kind), from, len, before);
         };
         // SAFETY: the address was just checked.
         unsafe { self.put_to(to, (at, kind), from, len, stream) }

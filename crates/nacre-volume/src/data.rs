@@ -237,6 +237,26 @@ impl Volume {
         Ok(stored)
     }
 
+    /// As [`Volume::write_user`], of contents that programs could read there before: of a disk only
+    /// what changes of them is written.
+    #[inline(always)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn overwrite_user(
+        &self,
+        at: VolumeOffset,
+        bytes: UserBytes<'_>,
+    ) -> Result<Unfenced, CopyError> {
+        let (segment, start, room) = self.find(at);
+        if bytes.len() as u64 <= room {
+            return segment.media.overwrite_user(start, bytes);
+        }
+        let mut stored = Unfenced::nothing();
+        for (media, at, part) in self.parts(at, bytes.len() as u64) {
+            stored.join(media.overwrite_user(at, bytes.slice(part))?);
+        }
+        Ok(stored)
+    }
+
     /// As [`Volume::write_user`], where nobody has been lately: the first bytes of units that were
     /// just taken.
     #[inline(always)]

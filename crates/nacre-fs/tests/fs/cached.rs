@@ -219,7 +219,7 @@ fn large_new_contents_are_written_once() {
     assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
     // In place they are journaled, and a copy of the disk has either all or nothing of them.
     volume_of(&fs).set_room(64 << 20);
-    write(&fs, node, 0, &bytes);
+    write(&fs, node, 0, &pattern(0, 1 << 20, 8));
     fs.commit().expect("commit");
     assert!(info(&fs).committed_bytes - after.committed_bytes >= 1 << 20);
     fs.into_store().close().expect("close");
@@ -260,6 +260,34 @@ fn much_that_is_overwritten_is_written_once() {
     let fs = disk.open();
     let node = fs.lookup(&root(), fs.root(), b"f").expect("lookup").node;
     assert!(read(&fs, node, 0, model.len()) == model);
+    fs.into_store().close().expect("close");
+}
+
+/// A log whose last page is written again with each entry, as databases do.
+#[test]
+fn of_what_is_overwritten_only_what_changes_is_written() {
+    const ROUNDS: usize = 60;
+    let disk = Disk::new(64 << 20);
+    let fs = disk.open();
+    let node = file(&fs, fs.root(), "f");
+    let mut page = vec![0; 16 << 10];
+    write(&fs, node, 0, &page);
+    fs.commit().expect("commit");
+    let before = info(&fs);
+    for round in 0..ROUNDS {
+        let entry = round * 256..(round + 1) * 256;
+        page[entry].copy_from_slice(&pattern(0, 256, round as u64));
+        write(&fs, node, 0, &page);
+        fs.commit().expect("commit");
+    }
+    let after = info(&fs);
+    let journal = (after.committed_bytes - before.committed_bytes) as usize;
+    assert_eq!(after.commits - before.commits, ROUNDS as u64);
+    assert!(journal <= ROUNDS * 4096, "{journal} bytes of the journal");
+    assert!(copy_has(&disk, "f", &page));
+    volume_of(&fs).checkpoint().expect("checkpoint");
+    volume_of(&fs).drop_memory();
+    assert!(read(&fs, node, 0, page.len()) == page);
     fs.into_store().close().expect("close");
 }
 

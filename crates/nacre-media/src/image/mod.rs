@@ -14,6 +14,7 @@ mod ahead;
 mod ahead_tests;
 mod bits;
 mod calls;
+mod changes;
 mod evict;
 mod home;
 mod legs;
@@ -685,6 +686,14 @@ impl Image {
     /// are there, and stay until it is over.
     #[inline]
     pub(crate) fn begin(&self, at: DeviceOffset, len: u64) -> Result<Entered<'_>, MediaFailed> {
+        let entered = self.enter_present(at, len)?;
+        self.note(at.get(), len);
+        Ok(entered)
+    }
+
+    /// Keeps versions from being taken, and units that are there from going.
+    #[inline]
+    fn enter_present(&self, at: DeviceOffset, len: u64) -> Result<Entered<'_>, MediaFailed> {
         self.slow_down();
         loop {
             self.ensure(at, len)?;
@@ -693,7 +702,6 @@ impl Image {
             let range = units(at.get()..at.get() + len);
             if self.present.has_all(range.clone()) {
                 self.used.set_all(range);
-                self.note(at.get(), len);
                 return Ok(entered);
             }
         }

@@ -100,6 +100,11 @@ impl Image {
         stored.fold(self.pinned.word(word), |all, some| all | some)
     }
 
+    /// Whether programs may have stored to units of a range behind our back.
+    pub(super) fn may_hold_unnoted(&self, range: Range<u64>) -> bool {
+        masks(range).any(|(word, mask)| self.may_be_stored_to(word) & mask != 0)
+    }
+
     fn claimed_holders(&self) -> impl Iterator<Item = (&Holder, &Sets)> {
         let claimed = self.head().claimed.load(SeqCst);
         let all = self.head().holders.iter().zip(&self.windows);

@@ -45,7 +45,7 @@ impl Change<'_> {
             // Nothing is written behind the last page of what was written.
             let room = page_start(pages_of(size)) - offset.0;
             let within = from.slice(0..room.min(from.len() as u64) as usize);
-            let (len, bytes) = self.overwrite(offset, within)?;
+            let (len, bytes) = self.overwrite(size, offset, within)?;
             if len == from.len() && offset.0 + len as u64 <= size {
                 self.stamp();
                 self.settle(bytes)?;
@@ -66,7 +66,12 @@ impl Change<'_> {
     /// No word of the map changes. Short if the program's memory faults after some; a retry faults
     /// there.
     #[inline]
-    fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<(usize, Unfenced)> {
+    fn overwrite(
+        &self,
+        size: u64,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+    ) -> Result<(usize, Unfenced)> {
         let (store, id, mapping_epoch) = (self.file.store, self.file.id, self.mapping_epoch());
         let pages = pages_from(offset, from.len());
         let mut run = File::translate(store, id, mapping_epoch, pages)?.run();
@@ -88,7 +93,7 @@ impl Change<'_> {
             let room = own.count * UNIT_SIZE - at.in_page();
             let len = room.min((from.len() - done) as u64) as usize;
             let bytes = from.slice(done..done + len);
-            match self.store_bytes(own.entry.unit(), at, bytes) {
+            match self.store_bytes(size, own.entry.unit(), at, bytes) {
                 Ok(bytes) => stored.join(bytes),
                 Err(StoreError::UserFault) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -100,10 +105,19 @@ impl Change<'_> {
 
     /// Bytes of the program go to the medium; `unit` is that of the page of `at`.
     #[inline]
-    fn store_bytes(&self, unit: UnitNo, at: FileOffset, bytes: UserBytes<'_>) -> Result<Unfenced> {
+    fn store_bytes(
+        &self,
+        size: u64,
+        unit: UnitNo,
+        at: FileOffset,
+        bytes: UserBytes<'_>,
+    ) -> Result<Unfenced> {
         let to = unit.offset().add(at.in_page());
         let volume = self.file.store.volume();
-        let stored = volume.write_user(to, bytes, StoreKind::Data);
+        let stored = match at.0 + bytes.len() as u64 <= size {
+            true => volume.overwrite_user(to, bytes),
+            false => volume.write_user(to, bytes, StoreKind::Data),
+        };
         stored.map_err(copy_error)
     }
 
@@ -154,7 +168,7 @@ impl Change<'_> {
             let (own, moves) = self.split_moving(old, at, from.len());
             if !moves {
                 let bytes = fits(own.count);
-                let stored = self.store_bytes(own.entry.unit(), at, bytes)?;
+                let stored = self.store_bytes(size, own.entry.unit(), at, bytes)?;
                 let before = waiting.bytes.get_or_insert(Unfenced::nothing());
                 before.join(stored);
                 return Ok(bytes.len());

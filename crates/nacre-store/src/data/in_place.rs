@@ -233,7 +233,7 @@ impl Store {
         let now = self.now();
         let stored = match slice {
             Some(slice) => slice.write_user(from, StoreKind::Data),
-            None => self.volume().write_user(piece.at, from, StoreKind::Data),
+            None => self.volume().overwrite_user(piece.at, from),
         };
         let stored = match stored {
             Ok(stored) => stored,
