@@ -4,7 +4,7 @@ use nacre_emulator::{EmulationError, ProfileError};
 use nacre_fs::FsError;
 use nacre_runtime::RuntimeError;
 use nacre_store::StoreError;
-use nacre_volume::VolumeError;
+use nacre_volume::{MediaError, VolumeError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -159,6 +159,9 @@ fn remedy_for_volume(error: &VolumeError) -> String {
             ", or make a pool of it with `nacre create`".to_owned()
         }
         VolumeError::NotAPool { .. } => format!(", or make a pool in a new file with {NEW}"),
+        VolumeError::Media(MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_)) => {
+            "; `nacre run` and `nacre mount` show it with --read-only".to_owned()
+        }
         _ => String::new(),
     }
 }

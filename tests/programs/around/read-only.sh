@@ -16,7 +16,7 @@ readers_sessions() {
 
 mounted_read_only() {
     note "its file system is mounted read-only, as in sandboxes"
-    refuses "a run that may write" "mounted read-only here" below_read_only "$NACRE" run -q --pool "$POOL" --mount "$MOUNT" -- true
+    refuses "a run that may write" "show it with --read-only" below_read_only "$NACRE" run -q --pool "$POOL" --mount "$MOUNT" -- true
     gives "ls there" $'cat\nfile\nfolder' below_read_only "$NACRE" ls "$POOL:/"
 }
 
