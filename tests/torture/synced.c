@@ -101,7 +101,8 @@ static void plan_write(struct change *c, struct name *n) {
     if (c->from >= c->to) return;
     c->kind = WRITE, c->ranged = 1;
     for (int block = n->blocks; block < c->from; block++) n->tag[block] = 0;
-    for (int block = c->from; block < c->to; block++) n->tag[block] = 1 + pick(1 << 30);
+    int again = pick(2); // some of it is there already, or was there before the file was cut
+    for (int block = c->from; block < c->to; block++) if (!again || pick(2)) n->tag[block] = 1 + pick(1 << 30);
     if (c->to > (int)n->blocks) n->blocks = c->to;
 }
 
