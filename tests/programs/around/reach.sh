@@ -163,6 +163,21 @@ part_loop() {
     refuses "a file without a name" "not supported" losetup -f /proc/self/fd/9
 }
 
+# The program that runs is replaced by a newer one before anybody needs the mount.
+part_upgrade() {
+    cd "$AT"
+    rm "$SCRATCH/bin/nacre"
+    busybox sh -c 'echo busybox >upgraded'
+    gives "what it wrote" busybox cat upgraded
+}
+
+# A shutdown signals all processes, and programs save what they have.
+part_shutdown() {
+    cd "$AT"
+    busybox sh -c 'kill -TERM $(pgrep -f "$1"); sleep 1; echo saved >"$0/saved"' "$AT" "mount --foreground --below.*$POOL"
+    gives "what it saved" saved cat saved
+}
+
 # Sandboxes mount what lies in the pool under other names, and may keep programs from attaching it.
 part_sandbox() {
     cd "$AT"
@@ -259,6 +274,11 @@ main() {
     fi
     note sandboxes
     served sandbox
+    note "an upgrade, a shutdown"
+    mkdir "$SCRATCH/bin"
+    cp "$NACRE" "${NACRE%/*}/libnacre_preload.so" "$SCRATCH/bin"
+    NACRE=$SCRATCH/bin/nacre served upgrade
+    served shutdown
     note "another pool"
     another_pool
     note "a program that gains rights"

@@ -8,6 +8,7 @@
 use super::mounts::{self, Mount};
 use crate::attached::Attached;
 use crate::mode::Mode;
+use crate::ourselves;
 use nacre_fuse::{MountState, mounted_at, state, unmount};
 use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
@@ -187,12 +188,12 @@ impl MountPlace {
     }
 
     fn start(&self, choice: Choice) -> Option<Server> {
-        let mut command = self.command(choice).ok()?;
+        let mut command = self.command(choice);
         Server::start(&mut command, &self.real)
     }
 
-    fn command(&self, choice: Choice) -> io::Result<Command> {
-        let mut command = Command::new(env::current_exe()?);
+    fn command(&self, choice: Choice) -> Command {
+        let mut command = ourselves::command();
         command.args(["mount", "--foreground", "--below"]);
         if choice.read_only {
             command.arg("--read-only");
@@ -210,7 +211,7 @@ impl MountPlace {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Signals from the keyboard are for the program.
         command.process_group(0).current_dir("/");
-        Ok(command)
+        command
     }
 }
 
