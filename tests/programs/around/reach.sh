@@ -174,7 +174,7 @@ part_upgrade() {
 # A shutdown signals all processes, and programs save what they have.
 part_shutdown() {
     cd "$AT"
-    busybox sh -c 'kill -TERM $(pgrep -f "$1"); sleep 1; echo saved >"$0/saved"' "$AT" "mount --foreground --below.*$POOL"
+    busybox sh -c 'kill -TERM $(pgrep -f "$1"); sleep 1; echo saved >"$0/saved"' "$AT" "[m]ount --foreground --below.*$POOL"
     gives "what it saved" saved cat saved
 }
 
