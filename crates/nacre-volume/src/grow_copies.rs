@@ -139,8 +139,8 @@ fn grown(found: &Members, pool: &Path) -> Result<LabelInfo, VolumeError> {
     Ok(next)
 }
 
-/// All that was in the journals is at home, and each device has an empty one behind what will be its
-/// data; nothing is there yet.
+/// All that was in the journals is at home, and each device has an empty one behind what will be
+/// its data; nothing is there yet.
 fn make_journals(found: &Members, next: &LabelInfo) -> Result<(), VolumeError> {
     let disks = |table: &LabelInfo| {
         let mut parts = found.parts();
