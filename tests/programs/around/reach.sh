@@ -171,6 +171,18 @@ part_upgrade() {
     gives "what it wrote" busybox cat upgraded
 }
 
+# All of a run is killed, also who serves the mount: the next one takes the folder that was made away.
+killed() {
+    local at=$SCRATCH/made
+    setfattr -n user.probe -v 1 "$SCRATCH" 2>/dev/null || { note "no attributes here: left out"; return 0; }
+    "$NACRE" run --quiet --pool "$POOL" --mount "$at" -- busybox sleep 300 &
+    wait_for 20 "the mount" mountpoint -q "$at"
+    kill -KILL $! $(pgrep -f "[m]ount --foreground --below.*$POOL") $(pgrep -fx "busybox sleep 300")
+    wait $! || true
+    gives "the next one" here "$NACRE" run --quiet --pool "$POOL" --mount "$at" -- busybox sh -c 'cd "$0" && echo here' "$at"
+    [[ ! -e $at ]] || fail "the folder is left"
+}
+
 # A shutdown signals all processes, and programs save what they have.
 part_shutdown() {
     cd "$AT"
@@ -279,6 +291,7 @@ main() {
     cp "$NACRE" "${NACRE%/*}/libnacre_preload.so" "$SCRATCH/bin"
     NACRE=$SCRATCH/bin/nacre served upgrade
     served shutdown
+    killed
     note "another pool"
     another_pool
     note "a program that gains rights"

@@ -14,7 +14,7 @@ use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
 use nacre_types::{Uuid, reach};
 use nacre_volume::Volume;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, XattrFlags, access, getxattr, setxattr};
 use std::env;
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -32,6 +32,9 @@ use std::thread;
 /// What a server says on its standard output.
 pub const MOUNTED: u8 = b'm';
 pub const STAYS: u8 = b's';
+
+/// An attribute of folders that were made for a mount.
+const MADE: &str = "user.nacre.made";
 
 /// How the pools are mounted.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +182,7 @@ impl MountPlace {
         let same = uuid_at(&self.mount.pool) == Some(self.uuid);
         if same && self.mount.by_kernel().is_none() {
             clear_dead(&self.real);
-            self.is_made |= DirBuilder::new().mode(0o755).create(&self.real).is_ok();
+            self.is_made |= make(&self.real);
             self.server = self.start(choice);
             if self.is_made && self.server.is_none() {
                 remove(&self.real);
@@ -276,6 +279,15 @@ fn can_be_made(folder: &Path) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let parent = folder.parent().filter(|_| missing);
     parent.is_some_and(|parent| access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
+/// Makes a folder for a mount. True also if it was made by somebody who was killed.
+fn make(folder: &Path) -> bool {
+    let is_made = DirBuilder::new().mode(0o755).create(folder).is_ok();
+    if is_made {
+        let _stays_unmarked = setxattr(folder, MADE, b"1", XattrFlags::empty());
+    }
+    is_made || getxattr(folder, MADE, &mut [0; 0]).is_ok()
 }
 
 /// Removes a folder that was made for a mount. Whoever uses it by now keeps it.
