@@ -9,6 +9,7 @@ mod emulated;
 mod every;
 mod failure;
 mod mode;
+mod ourselves;
 mod output;
 mod page;
 mod parallel;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     nacre_media::fault::install_handler();
     nacre_media::survive_limit();
     nacre_session::report_stalls(|pid| eprintln!("nacre: {}", nacre_session::stall_text(pid)));
+    ourselves::take_name();
     let arguments = Arguments::read();
     let done = match arguments.command {
         Command::Create(arguments) => commands::create::run(&arguments),

@@ -10,7 +10,7 @@ use crate::create::{
     write_labels,
 };
 use crate::error::VolumeError;
-use crate::grow_copies::{forget_old_label, resize};
+use crate::grow_copies::{forget_old_label, grow_all, not_so_large, resize};
 use crate::label::{self, LabelInfo};
 use crate::layout::{MAX_DEVICES, data_len};
 use crate::member::{Member, Members};
@@ -183,6 +183,9 @@ impl Volume {
     pub fn grow_last(member: &Path, size: Option<u64>) -> Result<PathBuf, VolumeError> {
         let mut found = Members::find(&[member], Access::ReadWrite)?;
         refuse_to_grow(&found, member)?;
+        if found.table.journal > 0 {
+            return grow_all(found, member, size).map(|_bytes| member.to_owned());
+        }
         let last = found.members.last_mut().ok_or(VolumeError::NoDevices)?;
         if let Some(size) = size {
             resize_last(last, size)?;
@@ -209,13 +212,14 @@ fn refuse_same(old: &[Part], new: &Part, added: &DeviceSpec) -> Result<(), Volum
     }
 }
 
-/// Behind the data of each device but the last the next one's begins, or the journal lies there.
+/// Behind the data of each device but the last the next one's begins. Of several disks the journal
+/// lies there.
 fn refuse_to_grow(found: &Members, pool: &Path) -> Result<(), VolumeError> {
     let table = &found.table;
     let why = match table.devices.last().map(|entry| entry.stay) {
         _ if table.has_copies() => "has copies, which grow together",
-        _ if table.journal > 0 => {
-            "is written through memory (mode cached), and its journal lies behind its data; name a device to add"
+        _ if table.journal > 0 && table.devices.len() > 1 => {
+            "is on several disks and written through memory (mode cached), so its journal lies behind its data; name a device to add"
         }
         Some(Stay::Stays) => return Ok(()),
         _ => "its last device is leaving or has left; name a device to add",
@@ -229,11 +233,7 @@ fn resize_last(last: &mut Member, size: u64) -> Result<(), VolumeError> {
     let (actual, is_file) = (last.device.len(), last.device.is_file());
     match actual < size && is_file || actual == size {
         true => resize(last, size),
-        false => Err(VolumeError::SizeDiffers {
-            path: last.device.path().to_owned(),
-            actual,
-            wanted: size,
-        }),
+        false => Err(not_so_large(&last.device)),
     }
 }
 

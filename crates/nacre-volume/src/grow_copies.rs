@@ -1,9 +1,10 @@
-//! Pools whose devices all hold the same become larger (D81).
+//! Pools each of whose devices holds all of them become larger: those with copies (D81), and those
+//! on one disk, whose journal moves, too.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use nacre_media::{Access, LegState, MIRROR_MOST_BYTES, SEALS_AT};
+use nacre_media::{Access, Device, LegState, MIRROR_MOST_BYTES, SEALS_AT};
 
 use crate::create::usable_size;
 use crate::error::{HOLDS_A_PART, VolumeError};
@@ -20,27 +21,36 @@ impl Volume {
     /// Nobody may have the pool open meanwhile, and there is no image of it; the caller sees to
     /// that. A crash leaves the pool as it was or grown.
     pub fn grow_copies(member: &Path, size: Option<u64>) -> Result<u64, VolumeError> {
-        let mut found = Members::find(&[member], Access::ReadWrite)?;
+        let found = Members::find(&[member], Access::ReadWrite)?;
         refuse_unless_whole(&found, member)?;
-        if let Some(size) = size {
-            refuse_smaller(&found, size)?;
-            for member in &mut found.members {
-                resize(member, size)?;
-            }
-        }
-        let next = grown(&found, member)?;
-        for member in &found.members {
-            label::wipe(&member.device, SEALS_AT..REBUILT_AT)?;
-        }
-        if next.journal > 0 {
-            make_journals(&found, &next)?;
-        }
-        for member in &found.members {
-            write_as(&next, member.uuid(), &member.device)?;
-        }
-        found.members.iter().try_for_each(forget_old_label)?;
-        Ok(next.volume_len())
+        grow_all(found, member, size)
     }
+}
+
+/// Makes all devices larger, each of which holds the whole pool.
+pub(crate) fn grow_all(
+    mut found: Members,
+    pool: &Path,
+    size: Option<u64>,
+) -> Result<u64, VolumeError> {
+    if let Some(size) = size {
+        refuse_smaller(&found, size)?;
+        for member in &mut found.members {
+            resize(member, size)?;
+        }
+    }
+    let next = grown(&found, pool)?;
+    for member in &found.members {
+        label::wipe(&member.device, SEALS_AT..REBUILT_AT)?;
+    }
+    if next.journal > 0 {
+        make_journals(&found, &next)?;
+    }
+    for member in &found.members {
+        write_as(&next, member.uuid(), &member.device)?;
+    }
+    found.members.iter().try_for_each(forget_old_label)?;
+    Ok(next.volume_len())
 }
 
 fn refused(pool: &Path, why: &'static str) -> VolumeError {
@@ -76,11 +86,14 @@ fn refuse_smaller(found: &Members, size: u64) -> Result<(), VolumeError> {
     let is_larger = |member: &&Member| member.device.is_file() && member.device.len() > size;
     match found.members.iter().find(is_larger) {
         None => Ok(()),
-        Some(member) => Err(VolumeError::SizeDiffers {
-            path: member.device.path().to_owned(),
-            actual: member.device.len(),
-            wanted: size,
-        }),
+        Some(member) => Err(not_so_large(&member.device)),
+    }
+}
+
+pub(crate) fn not_so_large(device: &Device) -> VolumeError {
+    VolumeError::CannotGrow {
+        path: device.path().to_owned(),
+        why: "has another size, and only files become larger; pools do not become smaller",
     }
 }
 
@@ -126,15 +139,18 @@ fn grown(found: &Members, pool: &Path) -> Result<LabelInfo, VolumeError> {
     Ok(next)
 }
 
-/// All that was in the journals is at home, and each copy has an empty one behind what will be its
-/// data; nothing is there yet.
+/// All that was in the journals is at home, and each device has an empty one behind what will be
+/// its data; nothing is there yet.
 fn make_journals(found: &Members, next: &LabelInfo) -> Result<(), VolumeError> {
     let disks = |table: &LabelInfo| {
         let mut parts = found.parts();
         for part in &mut parts {
             part.data = table.volume_len();
         }
-        Volume::assemble_disks(table, table.home, &parts, (found.trust, &[]))
+        match table.has_copies() {
+            true => Volume::assemble_disks(table, table.home, &parts, (found.trust, &[])),
+            false => Volume::assemble(table.pool, table.arrangement(), &parts, &table.gone()),
+        }
     };
     let (before, after) = (disks(&found.table)?, disks(next)?);
     if let (Some(before), Some(after)) = (&before.cache, &after.cache) {

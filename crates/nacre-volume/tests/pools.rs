@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use nacre_testkit::pool::{CAREFUL, Devices, FORCE};
+use nacre_testkit::pool::{CAREFUL, Devices, FORCE, commit_image};
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
     Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError, Owner,
@@ -1297,7 +1297,7 @@ fn the_last_device_grows() {
     let none = Volume::grow_last(&room.path("a"), None).unwrap_err();
     assert!(matches!(none, VolumeError::CannotGrow { .. }), "{none}");
     let less = Volume::grow_last(&room.path("a"), Some(12 * MIB)).unwrap_err();
-    assert!(matches!(less, VolumeError::SizeDiffers { .. }), "{less}");
+    assert!(matches!(less, VolumeError::CannotGrow { .. }), "{less}");
     let before = fs::read(room.path("a")).unwrap();
     // A file may be larger than the pool knows, and a block device.
     lengthen(&room, "b", 40);
@@ -1327,6 +1327,75 @@ fn the_last_device_grows() {
     for name in ["a", "b"] {
         assert!(Volume::inspect(&room.path(name)).unwrap().intact);
     }
+}
+
+/// A pool of 64 MiB on a disk, with something that only its journal has.
+fn disk(room: &Room) -> u64 {
+    let cached = CreateOptions {
+        caching: nacre_volume::Caching::Always,
+        ..CAREFUL
+    };
+    drop(room.0.volume(&["a"], 64 * MIB, cached));
+    let volume = room.0.imaged("a");
+    put(&volume, 5000, b"stays");
+    commit_image(&volume);
+    volume.len()
+}
+
+#[test]
+fn a_pool_on_one_disk_grows_and_its_journal_moves() {
+    let room = Room::new();
+    let (a, before) = (room.path("a"), disk(&room));
+    let smaller = Volume::grow_last(&a, Some(48 * MIB)).unwrap_err();
+    assert!(
+        matches!(smaller, VolumeError::CannotGrow { .. }),
+        "{smaller}"
+    );
+    for size in [None, Some(68 * MIB)] {
+        let least = Volume::grow_last(&a, size).unwrap_err();
+        assert!(matches!(least, VolumeError::TooSmall { .. }), "{least}");
+    }
+    assert_eq!(Volume::grow_last(&a, Some(96 * MIB)), Ok(a.clone()));
+    // A block device that has become larger needs no size.
+    lengthen(&room, "a", 128);
+    assert_eq!(Volume::grow_last(&a, None), Ok(a.clone()));
+    let volume = room.0.imaged("a");
+    let (new, far) = (volume.len(), volume.len() - 100);
+    assert!(volume.is_cached() && new == before + 64 * MIB);
+    assert_eq!(get(&volume, 5000, 5), b"stays");
+    put(&volume, far, b"far");
+    commit_image(&volume);
+    drop(volume);
+    // The second copy of its label is where the disk ends now.
+    room.scribble("a", 0, &[7; 4096]);
+    let volume = room.0.imaged("a");
+    assert_eq!(
+        (get(&volume, 5000, 5), get(&volume, far, 3)),
+        (b"stays".to_vec(), b"far".to_vec())
+    );
+}
+
+#[test]
+fn a_pool_on_one_disk_that_did_not_grow_yet_is_what_it_was() {
+    let room = Room::new();
+    let (a, before) = (room.path("a"), disk(&room));
+    let bytes = fs::read(&a).unwrap();
+    let old = [0, bytes.len() - 4096].map(|at| (at, bytes[at..][..4096].to_vec()));
+    Volume::grow_last(&a, Some(96 * MIB)).unwrap();
+    // The labels are written last.
+    for (at, label) in old {
+        room.scribble("a", at as u64, &label);
+    }
+    let volume = room.0.imaged("a");
+    assert_eq!(
+        (volume.len(), get(&volume, 5000, 5)),
+        (before, b"stays".to_vec())
+    );
+    put(&volume, 5000, b"later");
+    commit_image(&volume);
+    drop(volume);
+    Volume::grow_last(&a, Some(96 * MIB)).unwrap();
+    assert_eq!(get(&room.0.imaged("a"), 5000, 5), b"later");
 }
 
 #[test]

@@ -109,8 +109,22 @@ P
     "$NACRE" run -q --pool "$DISK/quiet" -- sh -c '/usr/bin/python3 "$0.py" "$0.stored" & echo $! >"$1"
         while [ ! -e "$0.stored" ]; do sleep 0.1; done' "$SCRATCH/quiet" "$SCRATCH/left"
     wait_for 100 "a commit by the stand-in" last_on_disk
+    contains "its name" " nacre" "$("$NACRE" list)"
     kill -KILL "$(cat "$SCRATCH/left")"
     wait_for 100 "the end of the stand-in" nobody_uses "$DISK/quiet"
+}
+
+grows() {
+    note "a full pool on one disk grows, also when its users were killed"
+    "$NACRE" create --force --size 64M "$DISK/full" >/dev/null
+    "$NACRE" run -q --pool "$DISK/full" -- sh -c 'head -c 10M /dev/urandom >/nacre/kept; cp /nacre/kept "$0"; sync
+        cat /dev/zero >/nacre/rest 2>/dev/null; kill -KILL $PPID $$' "$SCRATCH/kept" || true
+    wait_for 100 "the end of its users" nobody_uses "$DISK/full"
+    refuses "smaller" "do not become smaller" "$NACRE" grow --size 32M "$DISK/full"
+    contains "grow" "grown from" "$("$NACRE" grow --size 256M "$DISK/full")"
+    "$NACRE" run -q --pool "$DISK/full" -- sh -c 'head -c 128M /dev/zero >>/nacre/rest; cmp /nacre/kept "$0"' "$SCRATCH/kept"
+    contains "check" clean "$("$NACRE" check "$DISK/full")"
+    rm "$DISK/full"
 }
 
 supervised_by_two() {
@@ -318,6 +332,7 @@ main() {
     other_modes
     without_supervisor
     outlives_its_supervisor
+    grows
     supervised_by_two
     executes_alone
     synced_by_program

@@ -163,6 +163,33 @@ part_loop() {
     refuses "a file without a name" "not supported" losetup -f /proc/self/fd/9
 }
 
+# The program that runs is replaced by a newer one before anybody needs the mount.
+part_upgrade() {
+    cd "$AT"
+    rm "$SCRATCH/bin/nacre"
+    busybox sh -c 'echo busybox >upgraded'
+    gives "what it wrote" busybox cat upgraded
+}
+
+# All of a run is killed, also who serves the mount: the next one takes the folder that was made away.
+killed() {
+    local at=$SCRATCH/made
+    setfattr -n user.probe -v 1 "$SCRATCH" 2>/dev/null || { note "no attributes here: left out"; return 0; }
+    "$NACRE" run --quiet --pool "$POOL" --mount "$at" -- busybox sleep 300 &
+    wait_for 20 "the mount" mountpoint -q "$at"
+    kill -KILL $! $(pgrep -f "[m]ount --foreground --below.*$POOL") $(pgrep -fx "busybox sleep 300")
+    wait $! || true
+    gives "the next one" here "$NACRE" run --quiet --pool "$POOL" --mount "$at" -- busybox sh -c 'cd "$0" && echo here' "$at"
+    [[ ! -e $at ]] || fail "the folder is left"
+}
+
+# A shutdown signals all processes, and programs save what they have.
+part_shutdown() {
+    cd "$AT"
+    busybox sh -c 'kill -TERM $(pgrep -f "$1"); sleep 1; echo saved >"$0/saved"' "$AT" "[m]ount --foreground --below.*$POOL"
+    gives "what it saved" saved cat saved
+}
+
 # Sandboxes mount what lies in the pool under other names, and may keep programs from attaching it.
 part_sandbox() {
     cd "$AT"
@@ -259,6 +286,12 @@ main() {
     fi
     note sandboxes
     served sandbox
+    note "an upgrade, a shutdown"
+    mkdir "$SCRATCH/bin"
+    cp "$NACRE" "${NACRE%/*}/libnacre_preload.so" "$SCRATCH/bin"
+    NACRE=$SCRATCH/bin/nacre served upgrade
+    served shutdown
+    killed
     note "another pool"
     another_pool
     note "a program that gains rights"

@@ -16,15 +16,15 @@ Examples:
   nacre grow --size 10G my.pool /mnt/more/second     add a file of 10 GiB
   nacre grow my.pool /dev/dax1.0                     add a whole device
   nacre grow --size 10G /ssd1/a.pool /ssd2/b.pool    a second disk; both are written through memory
-  nacre grow --size 20G a.pool                       a pool with copies: all its files become so large
+  nacre grow --size 20G a.pool                       its file becomes so large; with copies, all do
   nacre grow a.pool                                  the same, of devices that have become larger
-  nacre grow --behind --size 1T a.pool cold2.img     a file on a disk, for what is cold
-  nacre grow --size 1T a.pool                        its last device, a file, gets so large";
+  nacre grow --behind --size 1T a.pool cold2.img     a file on a disk, for what is cold";
 
 /// Make a pool larger that nobody uses at the moment
 ///
 /// By a device that is added, or by what its last device has room for: a disk behind, if there is
-/// one. A pool with copies grows by all of its devices, as each holds everything.
+/// one. A pool with copies grows by all of its devices, as each holds everything. On a disk there
+/// must be room for a second journal, as it moves.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -10,10 +10,10 @@ use crate::commands::{sync, upkeep};
 use crate::every;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
-use crate::output;
 use crate::size;
 use crate::tree_path::absolute;
 use crate::users::users;
+use crate::{ourselves, output};
 use clap::{ArgAction, Args};
 use nacre_fs::Fs;
 use nacre_fuse::{FrontEnd, MountState, Mounted, Options, mounted_at, state, unmount};
@@ -23,13 +23,12 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::env;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::slice;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -287,6 +286,8 @@ impl Mount {
         let every = fs.store().commit_every();
         loop {
             match events.recv_timeout(REAP_EVERY.min(every)) {
+                // It goes with `nacre run`: a shutdown signals all, and programs still save.
+                Ok(Event::Signal) if self.starter == Starter::Run => {}
                 Ok(Event::Signal) => self.leave(),
                 Ok(Event::StarterEnded) => {
                     orphaned = !self.leave_if_unused();
@@ -371,8 +372,7 @@ impl Mount {
 
     /// Starts the process that serves the pool, and waits until it is mounted.
     fn start(&self) -> Result<ExitCode> {
-        let program = env::current_exe().map_err(|error| Failure::io("/proc/self/exe", error))?;
-        let mut command = Command::new(&program);
+        let mut command = ourselves::command();
         // Whether it covers something is checked already.
         command.args(["mount", "--foreground", "--tell", "--cover"]);
         for option in &self.options {
@@ -394,7 +394,7 @@ impl Mount {
         }
         command.arg("--pool").arg(&self.pool).arg(&self.folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let failed = |error| Failure::io(program.display(), error);
+        let failed = |error| Failure::io("/proc/self/exe", error);
         let mut child = command.spawn().map_err(failed)?;
         let mut told = [0];
         let mut output = child.stdout.take();

@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::every;
 use crate::failure::{Failure, Result, fs_failure, store_failure};
+use crate::ourselves;
 use crate::users::{committers, programs};
 use clap::Args;
 use nacre_volume::Access;
@@ -11,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -142,7 +143,7 @@ pub fn leave_stand_in(pool: &Attached) {
     let Ok(path) = std::path::absolute(&pool.path) else {
         return;
     };
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = ourselves::command();
     command
         .args(["sync", "--every", &every::argument(pool.commit_every)])
         .arg(path);

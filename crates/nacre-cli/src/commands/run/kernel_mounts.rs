@@ -8,12 +8,13 @@
 use super::mounts::{self, Mount};
 use crate::attached::Attached;
 use crate::mode::Mode;
+use crate::ourselves;
 use nacre_fuse::{MountState, mounted_at, state, unmount};
 use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
 use nacre_types::{Uuid, reach};
 use nacre_volume::Volume;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, XattrFlags, access, getxattr, setxattr};
 use std::env;
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -31,6 +32,9 @@ use std::thread;
 /// What a server says on its standard output.
 pub const MOUNTED: u8 = b'm';
 pub const STAYS: u8 = b's';
+
+/// An attribute of folders that were made for a mount.
+const MADE: &str = "user.nacre.made";
 
 /// How the pools are mounted.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +182,7 @@ impl MountPlace {
         let same = uuid_at(&self.mount.pool) == Some(self.uuid);
         if same && self.mount.by_kernel().is_none() {
             clear_dead(&self.real);
-            self.is_made |= DirBuilder::new().mode(0o755).create(&self.real).is_ok();
+            self.is_made |= make(&self.real);
             self.server = self.start(choice);
             if self.is_made && self.server.is_none() {
                 remove(&self.real);
@@ -187,12 +191,12 @@ impl MountPlace {
     }
 
     fn start(&self, choice: Choice) -> Option<Server> {
-        let mut command = self.command(choice).ok()?;
+        let mut command = self.command(choice);
         Server::start(&mut command, &self.real)
     }
 
-    fn command(&self, choice: Choice) -> io::Result<Command> {
-        let mut command = Command::new(env::current_exe()?);
+    fn command(&self, choice: Choice) -> Command {
+        let mut command = ourselves::command();
         command.args(["mount", "--foreground", "--below"]);
         if choice.read_only {
             command.arg("--read-only");
@@ -210,7 +214,7 @@ impl MountPlace {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Signals from the keyboard are for the program.
         command.process_group(0).current_dir("/");
-        Ok(command)
+        command
     }
 }
 
@@ -275,6 +279,15 @@ fn can_be_made(folder: &Path) -> bool {
         .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let parent = folder.parent().filter(|_| missing);
     parent.is_some_and(|parent| access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
+/// Makes a folder for a mount. True also if it was made by somebody who was killed.
+fn make(folder: &Path) -> bool {
+    let is_made = DirBuilder::new().mode(0o755).create(folder).is_ok();
+    if is_made {
+        let _stays_unmarked = setxattr(folder, MADE, b"1", XattrFlags::empty());
+    }
+    is_made || getxattr(folder, MADE, &mut [0; 0]).is_ok()
 }
 
 /// Removes a folder that was made for a mount. Whoever uses it by now keeps it.
