@@ -3,8 +3,8 @@
 use libc::{SYS_fcntl, SYS_flock, SYS_ioctl};
 use nacre_vfs::{FileLock, IoctlReply, Reply};
 
-use super::loops;
 use super::open::{new_fd, or_instance};
+use super::{loops, watches};
 use crate::entry::abi::{CloneRange, Flock};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
@@ -79,6 +79,7 @@ fn lock(c: &mut Call<'_>) -> Verdict {
 fn ioctl(c: &mut Call<'_>) -> Verdict {
     const FICLONERANGE: u32 = 0x4020_940d;
     const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+    const FIONREAD: u32 = libc::FIONREAD as u32;
     let answer = match c.uint(1) {
         FICLONERANGE => return clone_range(c),
         loops::SET_FD | loops::CHANGE_FD => return loops::set_file(c),
@@ -89,6 +90,10 @@ fn ioctl(c: &mut Call<'_>) -> Verdict {
     match answer? {
         Reply::Done(IoctlReply::Nothing) => Ok(0),
         Reply::Done(IoctlReply::Int(value)) => c.write(2, &value).map(|()| 0),
+        _ if c.uint(1) == FIONREAD => {
+            let bytes = watches::readable(c, c.int(0))?;
+            c.write(2, &bytes).map(|()| 0)
+        }
         _ => Err(Stop::Native),
     }
 }

@@ -121,7 +121,7 @@ pub fn read(c: &mut Call<'_>, buffers: &dyn Fn(&Call<'_>) -> Result<Vec<Vector>,
         let told = translate(c, &read[..len as usize]);
         let fits = fitting(&told, room);
         if fits < told.len() {
-            instances::waiting().push((fd, told[fits..].to_vec()));
+            instances::keep(fd, &told[fits..]);
             settle(c, fd);
         }
         if fits > 0 {
@@ -131,6 +131,19 @@ pub fn read(c: &mut Call<'_>, buffers: &dyn Fn(&Call<'_>) -> Result<Vec<Vector>,
             return Err(Stop::Errno(libc::EINVAL));
         }
     }
+}
+
+/// `FIONREAD` of an instance: the bytes that the program can read. What was told is read for that,
+/// as only its translation has the length that counts.
+pub fn readable(c: &Call<'_>, fd: i32) -> Result<i32, Stop> {
+    if !instances::has(fd) || !instances::is_instance(fd) {
+        return Err(Stop::Native);
+    }
+    c.vfs().attach_all();
+    if instances::kept(fd) > 0 || queued(fd) {
+        settle(c, fd);
+    }
+    Ok(i32::try_from(instances::kept(fd)).unwrap_or(i32::MAX))
 }
 
 /// What waits and fits, and whether anything waited. An error if the first does not fit.
@@ -157,12 +170,9 @@ fn settle(c: &Call<'_>, fd: i32) {
             break;
         };
         let told = translate(c, &read[..len]);
-        if !told.is_empty() {
-            instances::waiting().push((fd, told));
-        }
+        instances::keep(fd, &told);
     }
-    let some = instances::waiting().iter().any(|(one, _)| *one == fd);
-    if some {
+    if instances::kept(fd) > 0 {
         c.vfs().remind(instances::number(c.vfs(), fd));
     }
 }

@@ -118,6 +118,23 @@ pub fn waiting() -> MutexGuard<'static, Vec<(i32, Vec<u8>)>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Events wait behind those that do.
+pub fn keep(fd: i32, events: &[u8]) {
+    let mut waiting = waiting();
+    match waiting.iter_mut().find(|(one, _)| *one == fd) {
+        Some((_, kept)) => kept.extend_from_slice(events),
+        None if events.is_empty() => {}
+        None => waiting.push((fd, events.to_vec())),
+    }
+}
+
+/// Bytes that wait.
+pub fn kept(fd: i32) -> usize {
+    let waiting = waiting();
+    let kept = waiting.iter().find(|(one, _)| *one == fd);
+    kept.map_or(0, |(_, events)| events.len())
+}
+
 /// Whether the kernel has an instance there.
 pub fn is_instance(fd: i32) -> bool {
     let path = format!("/proc/self/fd/{fd}\0");

@@ -48,8 +48,8 @@ pub struct Slot {
     start: AtomicU64,
     /// Start time of the process that reserved the slot.
     parent_start: AtomicU64,
-    /// The process that will adopt the slot, once its parent knows.
-    child_pid: AtomicU32,
+    /// Generation (32) and process (32) that will adopt the slot, 0 until its parent knows.
+    child: AtomicU64,
     /// [`USES_LOCKS`], [`COMMITS`] and [`ONLY_LOOKS`].
     marks: AtomicU32,
     /// The process's number before it executes a program, a mark after it has; see `executed.rs`.
@@ -94,6 +94,10 @@ impl Word {
     }
 }
 
+fn child_word(generation: u32, pid: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(pid)
+}
+
 impl Slot {
     pub(crate) fn load(&self) -> Word {
         Word::unpack(self.word.load(Ordering::SeqCst))
@@ -104,10 +108,11 @@ impl Slot {
     }
 
     /// Clears what the last user left; only while claiming.
-    fn reset(&self) {
+    fn reset(&self, generation: u32) {
         self.start.store(0, Ordering::Relaxed);
         self.parent_start.store(0, Ordering::Relaxed);
-        self.child_pid.store(0, Ordering::Relaxed);
+        self.child
+            .store(child_word(generation, 0), Ordering::SeqCst);
         self.marks.store(0, Ordering::Relaxed);
         self.exec.store(0, Ordering::Relaxed);
         self.ofd_hint.store(0, Ordering::Relaxed);
@@ -146,16 +151,30 @@ impl Slot {
         }
     }
 
-    /// Once the child's number is known, the child alone decides.
+    /// Once the child's number is known, the child alone decides. A parent that ended after it had
+    /// told the number is no sign either.
     fn is_reservation_running(&self, word: Word) -> bool {
-        match self.child_pid.load(Ordering::SeqCst) {
-            0 => Process {
-                pid: word.pid,
-                start: self.parent_start.load(Ordering::Relaxed),
-            }
-            .is_running(),
-            child => process::is_number_running(child),
+        let parent = Process {
+            pid: word.pid,
+            start: self.parent_start.load(Ordering::Relaxed),
+        };
+        let child = || self.child.load(Ordering::SeqCst) as u32;
+        match child() {
+            0 if parent.is_running() => true,
+            0 => match child() {
+                0 => false,
+                told => process::is_number_running(told),
+            },
+            told => process::is_number_running(told),
         }
+    }
+
+    /// Tells the number of the child for which this generation is reserved. The slot may have other
+    /// users by then, if the child was faster.
+    fn tell_child(&self, generation: u32, pid: u32) {
+        let words = (child_word(generation, 0), child_word(generation, pid));
+        let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
+        let _ = self.child.compare_exchange(words.0, words.1, seq, relaxed);
     }
 }
 
@@ -260,7 +279,7 @@ impl Session {
     pub fn child_forked(&self, reserved: SlotRef, child_pid: u32) {
         let slot = self.slot(reserved);
         if !process::is_far() {
-            return slot.child_pid.store(child_pid, Ordering::SeqCst);
+            return slot.tell_child(reserved.generation, child_pid);
         }
         // The number is not the session's: the child is given time to say its own.
         let begun = Instant::now();
@@ -340,7 +359,7 @@ impl Session {
     /// says whether it lives.
     fn stay_reserved(&self, reserved: SlotRef, word: Word) -> Result<(), SlotError> {
         let (slot, pid) = (self.slot(reserved), process::own_number());
-        slot.child_pid.store(pid, Ordering::SeqCst);
+        slot.tell_child(reserved.generation, pid);
         let reserved_still = word.generation == reserved.generation && word.state == RESERVED;
         // Nobody who took the parent for the one that decides dooms it any more.
         match reserved_still && slot.change(word, Word { pid, ..word }) {
@@ -446,12 +465,14 @@ impl Session {
     /// Makes sure that a dead slot cannot come to life while it is recovered. `Alive` if there is
     /// nothing to recover.
     pub(crate) fn doom(&self, dead: SlotRef) -> Liveness {
-        if !self.is_current(dead) {
-            return Liveness::Alive;
-        }
-        let found = self.liveness(dead);
         let slot = self.slot(dead);
         let word = slot.load();
+        let found = self.liveness(dead);
+        // What was found is about this word: a child may have adopted it, or others have the slot.
+        let stands = slot.load() == word && word.generation == dead.generation;
+        if !stands || word.state == FREE {
+            return Liveness::Alive;
+        }
         let doomed = Word {
             state: DOOMED,
             ..word
@@ -523,7 +544,7 @@ impl Session {
                 state: CLAIMING,
             };
             slot.change(free, claiming).then(|| {
-                slot.reset();
+                slot.reset(claiming.generation);
                 (
                     SlotRef {
                         slot: index as u16,

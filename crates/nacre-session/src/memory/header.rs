@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 22;
+pub(crate) const VERSION: u32 = 23;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]

@@ -135,6 +135,33 @@ fn a_child_that_dies_before_adopting_leaves_a_dead_reservation() {
 }
 
 #[test]
+fn a_child_that_is_faster_than_its_parent_leaves_the_slots_next_user_alone() {
+    let (session, me) = session();
+    let reserved = session.reserve_child_slot(me).unwrap();
+    let child = fork(|| {
+        session.adopt_slot(reserved).unwrap();
+        session.release_slot(reserved);
+    });
+    let pid = child.pid();
+    assert_eq!(child.wait(), End::Exit(0));
+    let next = session.reserve_child_slot(me).unwrap();
+    assert_eq!(next.slot, reserved.slot);
+    session.child_forked(reserved, pid);
+    assert_eq!(session.liveness(next), Liveness::Alive);
+    reap(&session, me, reserved);
+    reap(&session, me, next);
+    let child = fork(|| {
+        await_value(&session, 0, 1);
+        session.adopt_slot(next).unwrap();
+    });
+    session.child_forked(next, child.pid());
+    session.child_forked(reserved, pid);
+    assert_eq!(session.liveness(next), Liveness::Alive);
+    post(&session, 0, 1);
+    assert_eq!(child.wait(), End::Exit(0));
+}
+
+#[test]
 fn what_a_child_renounces_is_dead_while_it_lives() {
     let (session, me) = session();
     let reserved = session.reserve_child_slot(me).unwrap();
