@@ -158,14 +158,10 @@ impl Slot {
             pid: word.pid,
             start: self.parent_start.load(Ordering::Relaxed),
         };
-        let child = || self.child.load(Ordering::SeqCst) as u32;
-        match child() {
-            0 if parent.is_running() => true,
-            0 => match child() {
-                0 => false,
-                told => process::is_number_running(told),
-            },
-            told => process::is_number_running(told),
+        let told = || Some(self.child.load(Ordering::SeqCst) as u32).filter(|&child| child != 0);
+        match told() {
+            Some(child) => process::is_number_running(child),
+            None => parent.is_running() || told().is_some_and(process::is_number_running),
         }
     }
 
