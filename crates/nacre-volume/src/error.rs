@@ -40,6 +40,16 @@ pub enum VolumeError {
         /// The bytes wanted.
         wanted: u64,
     },
+    /// A device was to become larger, and is no file, or is larger already.
+    #[error("{}: has {actual} bytes, not {wanted}; only files become larger, and no pool becomes smaller", path.display())]
+    NotLarger {
+        /// The device.
+        path: PathBuf,
+        /// Its bytes.
+        actual: u64,
+        /// The bytes wanted.
+        wanted: u64,
+    },
     /// The device has no room for a pool.
     #[error("{}: {size} bytes are too small for a pool; {least} bytes are enough", path.display())]
     TooSmall {

@@ -10,7 +10,7 @@ use crate::create::{
     write_labels,
 };
 use crate::error::VolumeError;
-use crate::grow_copies::{forget_old_label, grow_all, not_so_large, resize};
+use crate::grow_copies::{forget_old_label, grow_all, not_larger, resize};
 use crate::label::{self, LabelInfo};
 use crate::layout::{MAX_DEVICES, data_len};
 use crate::member::{Member, Members};
@@ -233,7 +233,7 @@ fn resize_last(last: &mut Member, size: u64) -> Result<(), VolumeError> {
     let (actual, is_file) = (last.device.len(), last.device.is_file());
     match actual < size && is_file || actual == size {
         true => resize(last, size),
-        false => Err(not_so_large(&last.device)),
+        false => Err(not_larger(&last.device, size)),
     }
 }
 

@@ -86,14 +86,15 @@ fn refuse_smaller(found: &Members, size: u64) -> Result<(), VolumeError> {
     let is_larger = |member: &&Member| member.device.is_file() && member.device.len() > size;
     match found.members.iter().find(is_larger) {
         None => Ok(()),
-        Some(member) => Err(not_so_large(&member.device)),
+        Some(member) => Err(not_larger(&member.device, size)),
     }
 }
 
-pub(crate) fn not_so_large(device: &Device) -> VolumeError {
-    VolumeError::CannotGrow {
+pub(crate) fn not_larger(device: &Device, wanted: u64) -> VolumeError {
+    VolumeError::NotLarger {
         path: device.path().to_owned(),
-        why: "has another size, and only files become larger; pools do not become smaller",
+        actual: device.len(),
+        wanted,
     }
 }
 

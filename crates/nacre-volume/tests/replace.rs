@@ -626,7 +626,7 @@ fn copies_grow_as_far_as_all_have_room() {
             "{none:?}"
         );
         let smaller = Volume::grow_copies(&a, Some(24 * MIB));
-        assert!(matches!(smaller, Err(VolumeError::CannotGrow { .. })));
+        assert!(matches!(smaller, Err(VolumeError::NotLarger { .. })));
         // One of them alone is no room.
         let file = fs::File::options().write(true).open(&a).unwrap();
         file.set_len(64 * MIB).unwrap();

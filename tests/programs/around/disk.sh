@@ -120,7 +120,7 @@ grows() {
     "$NACRE" run -q --pool "$DISK/full" -- sh -c 'head -c 10M /dev/urandom >/nacre/kept; cp /nacre/kept "$0"; sync
         cat /dev/zero >/nacre/rest 2>/dev/null; kill -KILL $PPID $$' "$SCRATCH/kept" || true
     wait_for 100 "the end of its users" nobody_uses "$DISK/full"
-    refuses "smaller" "do not become smaller" "$NACRE" grow --size 32M "$DISK/full"
+    refuses "smaller" "no pool becomes smaller" "$NACRE" grow --size 32M "$DISK/full"
     contains "grow" "grown from" "$("$NACRE" grow --size 256M "$DISK/full")"
     "$NACRE" run -q --pool "$DISK/full" -- sh -c 'head -c 128M /dev/zero >>/nacre/rest; cmp /nacre/kept "$0"' "$SCRATCH/kept"
     contains "check" clean "$("$NACRE" check "$DISK/full")"

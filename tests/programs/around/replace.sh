@@ -128,7 +128,7 @@ larger() {
     all_rows "$a"
     nacre run -q --pool "$b" -- sh -c 'head -c 150000000 /dev/zero >/nacre/more'
     on_each "$a" "$b"
-    refuses "parts" "name a device" bash -c "'$NACRE' create --size 48M '$c' >/dev/null && '$NACRE' grow --size 64M '$c'"
+    refuses "parts" "name a device" bash -c "'$NACRE' create --force --size 48M '$c' '$d' >/dev/null && '$NACRE' grow --size 64M '$c'"
 }
 
 # Free units of a new copy hold something else. That is nothing to find, whatever they become.
