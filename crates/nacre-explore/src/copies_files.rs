@@ -13,6 +13,7 @@ use crate::bench::Bench;
 use crate::copies_story::Story;
 use crate::ground::Ground;
 use crate::judge::examine;
+use crate::kept_file;
 use crate::visible::Visible;
 use crate::workload::{self, PREPARED};
 use nacre_testkit::medium::{Difference, LINE, Line};
@@ -122,10 +123,6 @@ impl Files {
         self.pool.file(NAMES[index])
     }
 
-    fn away(&self, index: usize) -> PathBuf {
-        self.path(index).with_extension("away")
-    }
-
     /// Where all are.
     pub fn paths(&self) -> Vec<PathBuf> {
         (0..NAMES.len()).map(|index| self.path(index)).collect()
@@ -155,7 +152,7 @@ impl Files {
                 true => self.lay_out_one(image, index)?,
                 false => {
                     // It may be away already.
-                    let _away = fs::rename(self.path(index), self.away(index));
+                    let _away = kept_file::take_away(&self.path(index));
                 }
             }
         }
@@ -164,22 +161,14 @@ impl Files {
 
     /// Gives one device what it holds in an image.
     pub fn lay_out_one(&self, image: &Difference, index: usize) -> Result<(), String> {
-        let Some(mut bytes) = self.base[index].clone() else {
+        let Some(base) = self.base[index].as_deref() else {
             return Ok(());
         };
         let per_device = DEVICE / LINE as u64;
         let first = index as u64 * per_device;
-        for (number, line) in image.range(first..first + per_device) {
-            let start = (number - first) as usize * LINE;
-            bytes[start..start + LINE].copy_from_slice(line);
-        }
-        // Its pages are there again, if it was away.
-        let _back = fs::rename(self.away(index), self.path(index));
-        let options = &mut File::options();
-        let file = options.write(true).create(true).truncate(false);
-        let file = file.open(self.path(index)).map_err(text)?;
-        file.set_len(bytes.len() as u64).map_err(text)?;
-        file.write_all_at(&bytes, 0).map_err(text)
+        let lines = image.range(first..first + per_device);
+        let lines = lines.map(|(number, line)| ((number - first) as usize * LINE, &line[..]));
+        kept_file::fill(&self.path(index), base, lines).map_err(text)
     }
 
     /// Copies hold the same data.

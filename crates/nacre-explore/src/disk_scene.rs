@@ -11,6 +11,8 @@ mod leaving_disk;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::iter::empty;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use crate::action::Action;
 use crate::bench::Bench;
 use crate::ground::Ground;
 use crate::judge::examine;
+use crate::kept_file;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;
 use crate::workload::{self, ACTIONS, PREPARED};
@@ -547,9 +550,9 @@ impl Disks {
         let held = self.read()?;
         for lost in 0..held.len() {
             for (disk, bytes) in held.iter().enumerate() {
-                fs::write(self.path(disk), bytes).map_err(text)?;
+                kept_file::fill(&self.path(disk), bytes, empty()).map_err(text)?;
             }
-            fs::remove_file(self.path(lost)).map_err(text)?;
+            kept_file::take_away(&self.path(lost)).map_err(text)?;
             self.forget(Some(lost))?;
             let pool = Bench::attach_clean(self.open(Some(lost))?, WriteMode::Cached)?;
             let alone = examine(&pool);
@@ -564,16 +567,18 @@ impl Disks {
     /// Makes the files these images, and forgets what memory held.
     fn lay_out(&self, images: &Images, lost: Option<usize>) -> Result<(), String> {
         for (disk, (base, image)) in self.bases.iter().zip(images).enumerate() {
-            let mut bytes = base.to_vec();
-            for (&sector, now) in image {
-                bytes[sector as usize * SECTOR..][..SECTOR].copy_from_slice(now);
-            }
-            fs::write(self.path(disk), bytes).map_err(text)?;
+            self.fill(disk, base, image).map_err(text)?;
         }
         if let Some(lost) = lost {
-            fs::remove_file(self.path(lost)).map_err(text)?;
+            kept_file::take_away(&self.path(lost)).map_err(text)?;
         }
         self.forget(lost)
+    }
+
+    fn fill(&self, disk: usize, base: &[u8], image: &Sectors) -> io::Result<()> {
+        let sectors = image.iter();
+        let sectors = sectors.map(|(&sector, now)| (sector as usize * SECTOR, &now[..]));
+        kept_file::fill(&self.path(disk), base, sectors)
     }
 
     fn forget(&self, lost: Option<usize>) -> Result<(), String> {

@@ -2,7 +2,6 @@
 //! writes, and at each of their labels. All that was there is there, whether the disk is gone or
 //! not, and it goes when it is asked again.
 
-use std::fs;
 use std::sync::Arc;
 
 use nacre_store::{Store, WriteMode, runtime};
@@ -12,7 +11,7 @@ use nacre_types::{BLOCK_SIZE, DeviceOffset, StoreKind};
 use nacre_volume::tap::{self, DiskEvent, OnDisk};
 use nacre_volume::{Access, Observer, Volume};
 
-use super::{Disks, Images, Kind, SAMPLES, SECTOR, Sectors, images_of, plant, text, with};
+use super::{Disks, Images, Kind, SAMPLES, Sectors, images_of, plant, text, with};
 use crate::action::Action;
 use crate::bench::Bench;
 use crate::ground::Ground;
@@ -169,11 +168,7 @@ impl Leaving {
 
     fn lay_out(&self, images: &[Sectors]) -> Result<(), String> {
         for (disk, (base, image)) in self.disks.bases.iter().zip(images).enumerate() {
-            let mut bytes = base.to_vec();
-            for (&sector, now) in image {
-                bytes[sector as usize * SECTOR..][..SECTOR].copy_from_slice(now);
-            }
-            fs::write(self.disks.path(disk), bytes).map_err(text)?;
+            self.disks.fill(disk, base, image).map_err(text)?;
         }
         self.forget()
     }

@@ -23,6 +23,8 @@ pub mod ground;
 pub mod grow;
 pub mod judge;
 #[cfg(feature = "explore")]
+mod kept_file;
+#[cfg(feature = "explore")]
 pub mod leave_scene;
 #[cfg(feature = "explore")]
 pub mod mutate;

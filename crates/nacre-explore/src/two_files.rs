@@ -1,9 +1,9 @@
 //! Two devices as files in shared memory, and what they hold before anything is played.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::kept_file;
 use nacre_testkit::medium::{Difference, LINE, Line};
 use nacre_testkit::pool::Devices;
 use nacre_testkit::recorder::DEVICE;
@@ -61,13 +61,12 @@ impl TwoFiles {
     pub fn lay_out(&self, image: &Difference) -> Result<(), String> {
         let write = || -> std::io::Result<()> {
             for (index, base) in self.base.iter().enumerate() {
-                fs::write(self.path(index), base)?;
-            }
-            for (&number, line) in image {
-                let at = number * LINE as u64;
-                let path = self.path((at / DEVICE) as usize);
-                let file = File::options().write(true).open(path)?;
-                file.write_all_at(line, at % DEVICE)?;
+                let per_device = DEVICE / LINE as u64;
+                let first = index as u64 * per_device;
+                let lines = image.range(first..first + per_device);
+                let lines =
+                    lines.map(|(number, line)| ((number - first) as usize * LINE, &line[..]));
+                kept_file::fill(&self.path(index), base, lines)?;
             }
             Ok(())
         };

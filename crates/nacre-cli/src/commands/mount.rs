@@ -328,7 +328,16 @@ impl Mount {
     /// Whoever still expects the pool there goes on to see it. False: it stays mounted.
     fn leave_if_unused(&self) -> bool {
         let used = kernel_mounts::is_expected(&self.folder, &self.identity);
-        !used && unmount(&self.folder, false).is_ok()
+        !used && self.unmount_soon()
+    }
+
+    /// Who looks at all mounts, as `df` does, holds each of them for a moment.
+    fn unmount_soon(&self) -> bool {
+        let looks = [0, 1, 10, 50].map(Duration::from_millis);
+        looks.into_iter().any(|pause| {
+            thread::sleep(pause);
+            unmount(&self.folder, false).is_ok()
+        })
     }
 
     fn leave(&self) {

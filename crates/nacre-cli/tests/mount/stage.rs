@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
 pub struct Stage {
     pub pool: PoolFiles,
@@ -83,6 +85,18 @@ impl Stage {
     pub fn is_mounted(&self) -> bool {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.contains(&format!(" {} ", self.mount.display()))
+    }
+
+    /// Whether nobody serves the mount any more. A server that met somebody who looked at all
+    /// mounts looks again a second later.
+    pub fn is_left(&self) -> bool {
+        (0..3000).any(|_| {
+            let left = !self.is_mounted() && self.servers().is_empty();
+            if !left {
+                thread::sleep(Duration::from_millis(10));
+            }
+            left
+        })
     }
 
     /// The processes that serve the mount.
