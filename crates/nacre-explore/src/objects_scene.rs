@@ -37,14 +37,24 @@ pub fn run(
     seed: u64,
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
+    let mut all = each_alone(worlds, sabotage, seed, images)?;
+    all.extend(objects_lanes::run(worlds, sabotage, seed, images)?);
+    all.extend(makes_room(worlds, sabotage, seed, images)?);
+    Ok(all)
+}
+
+fn each_alone(
+    worlds: &Worlds,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
     let prepared = prepare(&worlds.alone, 0)?;
     let mut all = Vec::new();
     for (name, transaction) in transactions() {
         let found = crash(&prepared, &transaction, sabotage, seed, images);
         all.extend(found.map_err(|why| format!("transaction {name:?} crashed: {why}"))?);
     }
-    all.extend(objects_lanes::run(worlds, sabotage, seed, images)?);
-    all.extend(makes_room(worlds, sabotage, seed, images)?);
     Ok(all)
 }
 
@@ -454,16 +464,40 @@ fn work(pool: &Pool) -> Result<(), String> {
 mod tests {
     use nacre_types::StoreKind;
 
-    use super::{Prepared, run};
+    use super::{Event, Prepared, Worlds, each_alone, makes_room, objects_lanes, run};
     use crate::sabotage::Sabotage;
     use crate::workload;
 
+    type Scene = fn(&Worlds, Sabotage, u64, &mut u64) -> Result<Vec<Event>, String>;
+
+    fn images_of(scene: Scene) -> u64 {
+        let mut images = 0;
+        scene(
+            &workload::prepare().unwrap(),
+            Sabotage::Nothing,
+            1,
+            &mut images,
+        )
+        .unwrap();
+        images
+    }
+
     #[test]
     fn all_of_a_transaction_is_there_or_nothing() {
-        let worlds = workload::prepare().unwrap();
-        let mut images = 0;
-        run(&worlds, Sabotage::Nothing, 1, &mut images).unwrap();
+        let images = images_of(each_alone);
         assert!(images > 1000, "{images}");
+    }
+
+    #[test]
+    fn transactions_of_two_lanes_are_whole() {
+        let images = images_of(objects_lanes::run);
+        assert!(images > 100, "{images}");
+    }
+
+    #[test]
+    fn what_makes_room_is_whole() {
+        let images = images_of(makes_room);
+        assert!(images > 100, "{images}");
     }
 
     #[test]
