@@ -733,6 +733,32 @@ fn libraries_of_the_pool_are_found_at_start() {
 }
 
 #[test]
+fn libraries_of_the_pool_are_preloaded() {
+    let stage = Stage::new();
+    let text = stage.script(
+        "mkdir /nacre/d; cd /nacre/d; \
+         echo 'int base(void){return 1;}' > base.c; gcc -shared -fPIC -o libbase.so base.c; \
+         echo 'int base(void); long write(int, const void *, unsigned long); __attribute__((constructor)) \
+               static void hello(void){ if (base()) write(1, \"hello\\n\", 6); }' > hello.c; \
+         gcc -shared -fPIC -o hello.so hello.c -L. -lbase -Wl,-rpath,'$ORIGIN'; \
+         LD_PRELOAD=./hello.so /bin/true; \
+         LD_PRELOAD=/nacre/d/hello.so sh -c '/bin/true; /bin/true'; \
+         LD_LIBRARY_PATH=. LD_PRELOAD=\"$LD_PRELOAD hello.so\" /bin/true; \
+         cp /bin/true of-pool; LD_PRELOAD=./hello.so ./of-pool; \
+         LD_PRELOAD=./hello.so printenv LD_PRELOAD | sed 's,.*:,,'; \
+         LD_PRELOAD=./hello.so env | grep -c NACRE_L || true; \
+         LD_PRELOAD=./missing.so /bin/true 2>&1 | grep -o missing.so; \
+         ls /dev/shm | grep -c nacre-libraries || true",
+    );
+    let hello = "hello\n";
+    let expected = [
+        hello.repeat(1 + 3 + 1 + 1),
+        format!("{hello}./hello.so\n0\nmissing.so\n0\n"),
+    ];
+    assert_eq!(text, expected.concat());
+}
+
+#[test]
 fn the_log_shows_calls() {
     let stage = Stage::new();
     let log = stage.host().join("log");

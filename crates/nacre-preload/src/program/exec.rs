@@ -111,6 +111,8 @@ struct ExecPlan {
     environment: Vec<usize>,
     /// `LD_LIBRARY_PATH` in the new environment.
     library_path: Vec<u8>,
+    /// `LD_PRELOAD` as the dynamic linker is to see it, if the program sees another.
+    preloads: Option<Vec<u8>>,
 }
 
 /// execve and execveat: `vectors` are the arguments that hold argv and envp.
@@ -122,6 +124,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let environment = pointers(c.arg(vectors[1]))?;
     let mut plan = ExecPlan {
         library_path: variable(&environment, LIBRARY_PATH),
+        preloads: None,
         image: Image::of(pointers(c.arg(vectors[0]))?),
         environment,
     };
@@ -129,6 +132,13 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     if let Some(why) = &program.unserved {
         refuse_if_it_names_a_mount(c, path, why, &plan)?;
         program.go_where_it_is_shown();
+    } else {
+        let search = Search {
+            vfs: c.vfs(),
+            path: &plan.library_path,
+        };
+        let list = variable(&plan.environment, PRELOAD);
+        plan.preloads = program.libraries.preload(&search, &list);
     }
     let folder = if program.libraries.is_empty() {
         None
@@ -553,6 +563,10 @@ impl ExecPlan {
             }
         }
         missing.into_iter().for_each(|setting| self.add(setting));
+        if let Some(list) = self.preloads.take() {
+            self.add(&[environment::PRELOADS, &preloads].concat());
+            preloads = list_of(&list);
+        }
         if !preloads.is_empty() {
             self.add(&[PRELOAD, &preloads].concat());
         }

@@ -20,6 +20,7 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd, write};
 
 use crate::entry::call::{HERE, sink, terminated};
 use crate::rewrite::dynamic::Dynamic;
+use crate::runtime::environment;
 use crate::runtime::kernel::{self, call, checked};
 
 /// What names of folders with copies begin with, in the user's own folder.
@@ -68,6 +69,23 @@ impl Libraries {
             }
         }
         next.iter().for_each(|path| self.add(search, path));
+    }
+
+    /// Finds what a list of libraries to preload has from pools. The list as the dynamic linker is
+    /// to see it, if there is any: with names that it finds in the folder.
+    pub fn preload(&mut self, search: &Search<'_>, list: &[u8]) -> Option<Vec<u8>> {
+        let given = folders(search.path, b"");
+        let mut any = false;
+        let entries = environment::libraries(list).map(|entry| {
+            let Some(path) = search.find(entry, &given) else {
+                return entry;
+            };
+            any = true;
+            self.add(search, &path);
+            file_of(entry)
+        });
+        let entries = entries.collect::<Vec<&[u8]>>().join(&b':');
+        any.then_some(entries)
     }
 
     fn add(&mut self, search: &Search<'_>, path: &[u8]) {

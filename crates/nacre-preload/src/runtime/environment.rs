@@ -19,6 +19,8 @@ pub struct Environment {
     pub executable: Option<Vec<u8>>,
     /// Folder with the libraries that this program was started with.
     pub libraries: Option<Vec<u8>>,
+    /// Whether the dynamic linker saw another `LD_PRELOAD` than the program is to see.
+    other_preloads: bool,
     /// Whether Valgrind runs the program.
     pub in_valgrind: bool,
     /// How many of the sizes of a terminal are told, as gdb tells them to the program.
@@ -71,13 +73,16 @@ pub const EXECUTABLE: &[u8] = b"NACRE_EXECUTABLE=";
 /// Passes the folder with copies of libraries of pools.
 pub const LIBRARIES: &[u8] = b"NACRE_LIBRARIES=";
 
+/// Passes what the program is to see of `LD_PRELOAD`, if the dynamic linker sees something else.
+pub const PRELOADS: &[u8] = b"NACRE_LD_PRELOAD=";
+
 /// Passes the number of the process that executes a program with nothing of a pool open; as
 /// `nacre run`, of its parent.
 pub const EMPTY_HANDED: &[u8] = b"NACRE_EMPTY_HANDED=";
 
 /// Whether an entry is only for us: no program sees it.
 pub fn is_internal(text: &[u8]) -> bool {
-    let internal = [EXECUTABLE, LIBRARIES, EMPTY_HANDED];
+    let internal = [EXECUTABLE, LIBRARIES, PRELOADS, EMPTY_HANDED];
     internal.iter().any(|name| text.starts_with(name))
 }
 
@@ -138,7 +143,12 @@ impl Environment {
         const NAME: &[u8] = b"LD_LIBRARY_PATH=";
         // SAFETY: the caller's promise.
         let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if is_internal(text) {
+        if text.starts_with(PRELOADS) {
+            // SAFETY: within the string.
+            return Some(unsafe { entry.add(b"NACRE_".len()) });
+        }
+        let is_for_linker = self.other_preloads && text.starts_with(b"LD_PRELOAD=");
+        if is_for_linker || is_internal(text) {
             return None;
         }
         let (Some(folder), Some(path)) = (&self.libraries, text.strip_prefix(NAME)) else {
@@ -163,6 +173,8 @@ impl Environment {
             self.executable = Some(path.to_vec());
         } else if let Some(folder) = text.strip_prefix(LIBRARIES) {
             self.libraries = Some(folder.to_vec());
+        } else if text.starts_with(PRELOADS) {
+            self.other_preloads = true;
         } else if let Some(number) = text.strip_prefix(EMPTY_HANDED) {
             let number = core::str::from_utf8(number).ok();
             self.empty_handed = number.and_then(|number| number.parse().ok());
@@ -243,7 +255,7 @@ impl Environment {
 }
 
 /// The entries of a list of libraries to preload.
-fn libraries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn libraries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let all = list.split(|&b| b == b':' || b == b' ');
     all.filter(|one| !one.is_empty())
 }
