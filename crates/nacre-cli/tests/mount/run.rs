@@ -385,6 +385,25 @@ except PermissionError: os.write(f, b\"still\\n\")'; cat mount/p";
     below.nothing_is_left();
 }
 
+#[test]
+fn links_of_the_host_lead_into_the_pool_that_the_kernel_shows() {
+    let Some(below) = Below::new() else { return };
+    let prelude =
+        "mkdir mount/d; echo one >mount/d/f; ln -s $D/mount/d/f file; ln -s $D/mount/d folder
+         $D/static r $D/file; same() { stat -Lc %d:%i \"$@\" | uniq | wc -l; }";
+    let script = "same file mount/d/f folder/f; same folder mount/d
+         cp file mount/d/f 2>&1 | grep -o same; cp folder/f mount/d/f 2>&1 | grep -o same; cat mount/d/f
+         echo two >file; cat mount/d/f; echo new >folder/new; cat mount/d/new
+         cd folder; same . $D/mount/d; echo three >f; cat f; mv f g; ls; cat $D/folder/g
+         python3 -c 'import os, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+print(os.fstat(f).st_dev == os.stat(sys.argv[2]).st_dev, os.path.samefile(*sys.argv[1:]))' $D/folder/g $D/mount/d/g
+         rm $D/folder/g; ls; cd $D; rm file folder";
+    let wanted = "one\n1\n1\nsame\nsame\none\ntwo\nnew\n1\nthree\ng\nnew\nthree\nTrue True\nnew\n";
+    below.gives(&format!("{prelude}\n{script}"), wanted);
+    below.nothing_is_left();
+}
+
 /// `first` holds a lock, `second` meets it.
 fn exclude(below: &Below, first: &str, second: &str) {
     let prelude = format!(

@@ -13,6 +13,7 @@ use crate::entry::call::{Call, PathAt, Verdict, at, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry, fd_path_entry};
 use crate::entry::user::{self, StringBuffer};
+use crate::program::shown;
 
 const SYS_FCHMODAT2: i64 = 452;
 const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
@@ -94,9 +95,24 @@ fn stat(c: &mut Call<'_>, place: PathAt, flags: i32, out: usize) -> Verdict {
     if names_open_file(c, flags)? {
         return c.on_fd(encoded::<FileStat, Stat>(c.vfs().fstat(c.int(0)), out));
     }
-    c.on_path(place, &|vfs, dir, path| {
-        encoded::<FileStat, Stat>(vfs.fstatat(dir, path, flags), out)
-    })
+    let ask =
+        |vfs: &Vfs, dir, path: &[u8]| encoded::<FileStat, Stat>(vfs.fstatat(dir, path, flags), out);
+    let answer = c.on_path(place, &ask)?;
+    again_if_shown(c, answer, user::read(out).ok(), |c| c.on_path(place, &ask))
+}
+
+/// Makes a call again that the kernel has answered with a file of a pool that it shows.
+fn again_if_shown(
+    c: &mut Call<'_>,
+    answer: isize,
+    device: Option<u64>,
+    again: impl FnOnce(&mut Call<'_>) -> Verdict,
+) -> Verdict {
+    let is_shown = |device| shown::may_be(device) && shown::look(device);
+    match answer == 0 && device.is_some_and(is_shown) {
+        true => again(c),
+        false => Ok(answer),
+    }
 }
 
 fn fstat(c: &mut Call<'_>) -> Verdict {
@@ -117,9 +133,13 @@ fn statx(c: &mut Call<'_>) -> Verdict {
     if names_open_file(c, flags)? {
         return c.on_fd(encoded::<FileStat, Statx>(c.vfs().fstat(c.int(0)), out));
     }
-    c.on_path(at_flags(c, 2), &|vfs, dir, path| {
+    let ask = |vfs: &Vfs, dir, path: &[u8]| {
         encoded::<FileStat, Statx>(vfs.fstatat(dir, path, flags), out)
-    })
+    };
+    let place = at_flags(c, 2);
+    let answer = c.on_path(place, &ask)?;
+    let device = user::device_of_statx(out);
+    again_if_shown(c, answer, device, |c| c.on_path(place, &ask))
 }
 
 fn access(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {

@@ -1,9 +1,12 @@
 //! A call in flight: its arguments, decoded on demand, and ways to have the kernel execute it.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
+use std::os::fd::BorrowedFd;
 
 use nacre_media::{UserBytes, UserBytesMut};
 use nacre_vfs::{Answer, KernelNode, Reply, Vfs};
+use rustix::fs::fstat;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::arch::x86_64::entry::{self, Frame};
@@ -14,7 +17,8 @@ use crate::mapping::{around, buffers, holes};
 use crate::program::descriptors;
 use crate::program::host;
 use crate::program::instances;
-use crate::runtime::kernel::{self, Raw};
+use crate::program::shown;
+use crate::runtime::kernel::{self, Raw, call, checked};
 use crate::runtime::stack;
 use crate::runtime::tls::{ALTERNATE, shares_memory, thread};
 
@@ -261,7 +265,14 @@ impl<'a> Call<'a> {
         place: PathAt,
         serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Verdict {
-        let passed = self.at_path(place, Vfs::prepare_for_host, serve)?;
+        let mut passed = self.at_path(place, Vfs::prepare_for_host, serve)?;
+        if let Passed::Kernel(fd @ 0..) = passed
+            && shown::is_expected()
+        {
+            passed = self
+                .instead_of_shown(fd as i32, place, serve)
+                .unwrap_or(passed);
+        }
         match passed {
             Passed::Kernel(fd) if fd >= 0 => self.note_kernel(fd as i32),
             Passed::Value(fd) => table::unmark(fd as i32),
@@ -285,6 +296,12 @@ impl<'a> Call<'a> {
             return Err(Stop::Errno(libc::EPERM));
         }
         let passed = if self.vfs.is_plainly_hosts(dir, path) {
+            if shown::was_met()
+                && let Some(inside) = self.behind_shown(dir, path, place.follow)
+            {
+                let reply = serve(self.vfs, HERE, &inside)?;
+                return Ok(self.pass(place, reply));
+            }
             before(self.vfs, path);
             Passed::Kernel(self.native())
         } else {
@@ -300,6 +317,45 @@ impl<'a> Call<'a> {
                 reply => Ok(self.pass(place, reply)),
             },
         }
+    }
+
+    /// The path in a pool that a path of the host leads to, where the kernel shows the pool.
+    fn behind_shown(&self, dir: i32, path: &[u8], follow: bool) -> Option<Vec<u8>> {
+        let mut told = MaybeUninit::<libc::stat>::zeroed();
+        let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        let (name, out) = (terminated(path.to_vec()), told.as_mut_ptr() as usize);
+        let args = [dir as usize, name.as_ptr() as usize, out, flags as usize];
+        checked(libc::SYS_newfstatat, &args).ok()?;
+        // SAFETY: zeroed, or filled in by the kernel.
+        let device = unsafe { told.assume_init() }.st_dev;
+        shown::is(device)
+            .then(|| self.vfs.leads_into(dir, path, follow))
+            .flatten()
+    }
+
+    /// Opens a pool's file instead of that which the kernel has opened by its mount, if it is one.
+    fn instead_of_shown(
+        &mut self,
+        fd: i32,
+        place: PathAt,
+        serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
+    ) -> Option<Passed> {
+        // SAFETY: the kernel has just opened it for this call.
+        let told = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        let is_shown = shown::may_be(told.st_dev) && shown::look(told.st_dev);
+        let has_contents = [libc::S_IFREG, libc::S_IFDIR].contains(&(told.st_mode & libc::S_IFMT));
+        if !is_shown || !has_contents {
+            return None;
+        }
+        let mut buffer = StringBuffer::new();
+        let path = self.string(place.path, &mut buffer).ok()?;
+        let dir = place.dir.map_or(HERE, |i| self.int(i));
+        let inside = self.vfs.leads_into(dir, path, place.follow)?;
+        let Ok(Reply::Done(served)) = serve(self.vfs, HERE, &inside) else {
+            return None;
+        };
+        call(libc::SYS_close, &[fd as usize]);
+        Some(Passed::Value(served as isize))
     }
 
     /// Does what a reply to a call with one path says.

@@ -18,7 +18,7 @@ use crate::entry::errno::Stop;
 use crate::entry::table;
 use crate::entry::user;
 use crate::entry::user::{ShortString, StringBuffer};
-use crate::program::process;
+use crate::program::{process, shown};
 use crate::runtime::kernel;
 use crate::runtime::log;
 use crate::runtime::signals;
@@ -56,7 +56,7 @@ pub fn hand_on() {
 
 /// Serves, if calls need not come to the table.
 pub fn serve_again(vfs: &Vfs) {
-    if !log::enabled() && !signals::may_cancel() {
+    if !log::enabled() && !signals::may_cancel() && !shown::was_met() {
         path_filter::serve(|byte, absolute| vfs.owner_by(byte, absolute));
     }
 }
@@ -333,6 +333,12 @@ pub trait OfHost {
     /// The call has succeeded.
     #[inline(always)]
     fn is_done(_: isize) {}
+
+    /// Whether the kernel's answer may be of a pool that it shows; then the call is made again.
+    #[inline(always)]
+    fn may_be_shown(_: i64, _: [usize; 5]) -> bool {
+        false
+    }
 }
 
 /// Calls that tell about a name.
@@ -367,6 +373,21 @@ impl OfHost for Stats {
             PATH_FILTER.links_are_rare.store(true, Relaxed);
         }
     }
+
+    #[inline(always)]
+    fn may_be_shown(number: i64, args: [usize; 5]) -> bool {
+        told_device(number, args).is_some_and(shown::may_be)
+    }
+}
+
+/// The device number that the kernel has told.
+#[inline(always)]
+fn told_device(number: i64, args: [usize; 5]) -> Option<u64> {
+    match number {
+        libc::SYS_stat => user::read(args[1]).ok(),
+        libc::SYS_newfstatat => user::read(args[2]).ok(),
+        _ => user::device_of_statx(args[4]),
+    }
 }
 
 /// Calls that open; not where numbers are free for the program that the kernel does not give out.
@@ -375,7 +396,7 @@ pub struct Opens;
 impl OfHost for Opens {
     #[inline(always)]
     fn is_served_directly(_: &Named) -> bool {
-        table::WATCHED.load(Relaxed) == 0
+        table::WATCHED.load(Relaxed) == 0 && !shown::is_expected()
     }
 
     #[inline(always)]

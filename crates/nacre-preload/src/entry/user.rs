@@ -2,7 +2,7 @@
 //! not a crash. The fault handler finds the way out of the copy routines by their addresses.
 
 use core::arch::{asm, global_asm};
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -163,6 +163,12 @@ pub fn read<T: FromBytes>(address: usize) -> Result<T, BadAddress> {
     )?;
     // SAFETY: all bytes were copied, and any bytes are a valid T (FromBytes).
     Ok(unsafe { value.assume_init() })
+}
+
+/// The device number in a `struct statx`.
+pub fn device_of_statx(address: usize) -> Option<u64> {
+    let [major, minor]: [u32; 2] = read(address + offset_of!(libc::statx, stx_dev_major)).ok()?;
+    Some(libc::makedev(major, minor))
 }
 
 /// Writes a value.

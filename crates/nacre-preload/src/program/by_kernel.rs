@@ -16,7 +16,7 @@ use crate::entry::call::{Call, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user;
 use crate::program::mounts::{self, Mount};
-use crate::program::{descriptors, host};
+use crate::program::{descriptors, host, shown};
 use crate::runtime::environment;
 use crate::runtime::kernel::{call, checked};
 use crate::runtime::tls::thread;
@@ -109,6 +109,13 @@ fn shown(table: &[u8], mount: &Mount) -> Option<KernelMount> {
     let trusted = [0, pool.st_uid].contains(&found.user) || one_user() == Some(found.user);
     let same = || tells(mount, &mount_table::identity(pool.st_dev, pool.st_ino));
     (trusted && same()).then_some(found)
+}
+
+/// Whether files with this device number are in the kernel's mount of a pool.
+pub fn shows_as(device: u64) -> bool {
+    let at = |mount: &Mount| stat(&mount.prefix).is_ok_and(|found| found.st_dev == device);
+    mounts()
+        .any(|mount| shown::is_fuse_at(&mount) && at(&mount) && shown(&table(), &mount).is_some())
 }
 
 /// Whether the kernel's mount there is of this file.

@@ -12,6 +12,7 @@ pub(crate) mod instances;
 pub(crate) mod mounts;
 pub(crate) mod process;
 pub(crate) mod sharing;
+pub(crate) mod shown;
 pub(crate) mod start;
 pub(crate) mod unserved;
 pub(crate) mod view;

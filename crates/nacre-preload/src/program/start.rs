@@ -16,6 +16,7 @@ use crate::program::host::{self, Host};
 use crate::program::identity;
 use crate::program::mounts::{self, Mount};
 use crate::program::process;
+use crate::program::shown;
 use crate::program::unserved;
 use crate::program::view::CANNOT_START;
 use crate::rewrite::libraries;
@@ -135,6 +136,7 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), AttachF
     nacre_session::report_stalls(|pid| log::warn(&nacre_session::stall_text(pid)));
     attach::map_chunks_only(environment.setting("NACRE_MAP_CHUNKS").is_some());
     let mounts = mounts::parse(mounts).map_err(AttachFailure::Other)?;
+    shown::start(&mounts);
     let modules = patching::modules(!environment.starts_with_nothing());
     let vfs = process::start(state(mounts, environment)?);
     by_kernel::enter_folder(vfs);

@@ -241,6 +241,11 @@ impl Vfs {
         if self.is_merely_missing(dirfd, path, follow_last) {
             return None;
         }
+        self.leads_into(dirfd, path, follow_last)
+    }
+
+    /// The path inside a pool that a path leads to through symbolic links of the host.
+    pub fn leads_into(&self, dirfd: i32, path: &[u8], follow_last: bool) -> Option<Vec<u8>> {
         self.walk_host(&self.host_absolute(dirfd, path)?, follow_last)
     }
 

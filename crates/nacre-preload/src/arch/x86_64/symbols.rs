@@ -120,6 +120,10 @@ macro_rules! paths {
                     // SAFETY: the arguments are the program's; `answer` is the kernel's.
                     return unsafe { refused(a, b, c, d, e, answer) };
                 }
+                if symbols::$kind::may_be_shown(libc::$number, [a, b, c, d, e]) {
+                    // SAFETY: the program's call, as it was made.
+                    return unsafe { inside(a, b, c, d, e) };
+                }
                 symbols::$kind::is_done(answer);
                 answer
             }
@@ -129,9 +133,9 @@ macro_rules! paths {
             unsafe extern "C-unwind" fn otherwise(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
                 let mut named = super::$named([a, b, c, d]);
                 match symbols::$kind::ask(&mut named, libc::$number, [a, b, c, d, e]) {
-                    Some(answer @ 0..) => answer,
+                    Some(answer @ 0..) if !symbols::$kind::may_be_shown(libc::$number, [a, b, c, d, e]) => answer,
                     // SAFETY: the program's call, as it was made.
-                    None => unsafe { inside(a, b, c, d, e) },
+                    Some(0..) | None => unsafe { inside(a, b, c, d, e) },
                     // SAFETY: the arguments are the program's, untouched.
                     Some(error) if led_on::<symbols::$kind>(named, error) => unsafe { missing(a, b, c, d, e) },
                     Some(error) => kernel::to_c(error),
