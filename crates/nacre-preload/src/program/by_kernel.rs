@@ -16,7 +16,7 @@ use crate::entry::call::{Call, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user;
 use crate::program::mounts::{self, Mount};
-use crate::program::{descriptors, host, shown};
+use crate::program::{descriptors, host};
 use crate::runtime::environment;
 use crate::runtime::kernel::{call, checked};
 use crate::runtime::tls::thread;
@@ -26,6 +26,9 @@ static PATIENCE: libc::timeval = libc::timeval {
     tv_sec: 30,
     tv_usec: 0,
 };
+
+/// What the kernel calls the file systems of FUSE (`linux/magic.h`).
+const FUSE: i64 = 0x6573_5546;
 
 /// How long to wait for a place in the queue of the socket: whoever listens there is not known yet,
 /// as anybody may have taken the name of a supervisor that has ended.
@@ -111,11 +114,15 @@ fn shown(table: &[u8], mount: &Mount) -> Option<KernelMount> {
     (trusted && same()).then_some(found)
 }
 
+/// Whether a file system of FUSE is where a pool is to be seen.
+pub fn is_fuse_at(mount: &Mount) -> bool {
+    statfs(&mount.prefix).is_ok_and(|there| there.f_type == FUSE)
+}
+
 /// Whether files with this device number are in the kernel's mount of a pool.
 pub fn shows_as(device: u64) -> bool {
     let at = |mount: &Mount| stat(&mount.prefix).is_ok_and(|found| found.st_dev == device);
-    mounts()
-        .any(|mount| shown::is_fuse_at(&mount) && at(&mount) && shown(&table(), &mount).is_some())
+    mounts().any(|mount| is_fuse_at(&mount) && at(&mount) && shown(&table(), &mount).is_some())
 }
 
 /// Whether the kernel's mount there is of this file.

@@ -4,14 +4,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use rustix::fs::statfs;
-
 use crate::arch::x86_64::path_filter;
 use crate::program::by_kernel;
 use crate::program::mounts::Mount;
-
-/// What the kernel calls the file systems of FUSE (`linux/magic.h`).
-const FUSE: i64 = 0x6573_5546;
 
 /// Device numbers of the host that are looked at, at most.
 const MOST: usize = 16;
@@ -26,12 +21,7 @@ static EXPECTED: AtomicBool = AtomicBool::new(false);
 
 /// The program starts.
 pub fn start(mounts: &[Mount]) {
-    EXPECTED.store(mounts.iter().any(is_fuse_at), Relaxed);
-}
-
-/// Whether a file system of FUSE is where a pool is to be seen.
-pub fn is_fuse_at(mount: &Mount) -> bool {
-    statfs(&mount.prefix).is_ok_and(|there| there.f_type == FUSE)
+    EXPECTED.store(mounts.iter().any(by_kernel::is_fuse_at), Relaxed);
 }
 
 /// Whether what is opened is looked at.
