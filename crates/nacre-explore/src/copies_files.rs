@@ -164,11 +164,7 @@ impl Files {
         let Some(base) = self.base[index].as_deref() else {
             return Ok(());
         };
-        let per_device = DEVICE / LINE as u64;
-        let first = index as u64 * per_device;
-        let lines = image.range(first..first + per_device);
-        let lines = lines.map(|(number, line)| ((number - first) as usize * LINE, &line[..]));
-        kept_file::fill(&self.path(index), base, lines).map_err(text)
+        kept_file::fill_device(&self.path(index), base, image, index).map_err(text)
     }
 
     /// Copies hold the same data.

@@ -12,7 +12,6 @@ mod leaving_disk;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::iter::empty;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -550,7 +549,7 @@ impl Disks {
         let held = self.read()?;
         for lost in 0..held.len() {
             for (disk, bytes) in held.iter().enumerate() {
-                kept_file::fill(&self.path(disk), bytes, empty()).map_err(text)?;
+                self.fill(disk, bytes, &Sectors::new()).map_err(text)?;
             }
             kept_file::take_away(&self.path(lost)).map_err(text)?;
             self.forget(Some(lost))?;

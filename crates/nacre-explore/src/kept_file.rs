@@ -5,6 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
 
+use nacre_testkit::medium::{Difference, LINE};
+use nacre_testkit::recorder::DEVICE;
+
 /// Slices that the kernel takes at once.
 const AT_ONCE: usize = 1024;
 
@@ -30,6 +33,15 @@ pub fn fill<'b>(
         }
     }
     Ok(())
+}
+
+/// As [`fill`], of one of several devices, with what an image of all has in other lines.
+pub fn fill_device(path: &Path, bytes: &[u8], image: &Difference, device: usize) -> io::Result<()> {
+    let per_device = DEVICE / LINE as u64;
+    let first = device as u64 * per_device;
+    let lines = image.range(first..first + per_device);
+    let lines = lines.map(|(number, line)| ((number - first) as usize * LINE, &line[..]));
+    fill(path, bytes, lines)
 }
 
 fn pieces<'b>(

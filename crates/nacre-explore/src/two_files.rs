@@ -61,12 +61,7 @@ impl TwoFiles {
     pub fn lay_out(&self, image: &Difference) -> Result<(), String> {
         let write = || -> std::io::Result<()> {
             for (index, base) in self.base.iter().enumerate() {
-                let per_device = DEVICE / LINE as u64;
-                let first = index as u64 * per_device;
-                let lines = image.range(first..first + per_device);
-                let lines =
-                    lines.map(|(number, line)| ((number - first) as usize * LINE, &line[..]));
-                kept_file::fill(&self.path(index), base, lines)?;
+                kept_file::fill_device(&self.path(index), base, image, index)?;
             }
             Ok(())
         };

@@ -290,7 +290,7 @@ impl Mount {
                 Ok(Event::Signal) if self.starter == Starter::Run => {}
                 Ok(Event::Signal) => self.leave(),
                 Ok(Event::StarterEnded) => {
-                    orphaned = !self.leave_if_unused();
+                    orphaned = self.is_expected() || !self.unmount_soon();
                     if orphaned || !mounted.is_gone() {
                         say_it_stays();
                     }
@@ -327,8 +327,11 @@ impl Mount {
 
     /// Whoever still expects the pool there goes on to see it. False: it stays mounted.
     fn leave_if_unused(&self) -> bool {
-        let used = kernel_mounts::is_expected(&self.folder, &self.identity);
-        !used && self.unmount_soon()
+        !self.is_expected() && unmount(&self.folder, false).is_ok()
+    }
+
+    fn is_expected(&self) -> bool {
+        kernel_mounts::is_expected(&self.folder, &self.identity)
     }
 
     /// Who looks at all mounts, as `df` does, holds each of them for a moment.

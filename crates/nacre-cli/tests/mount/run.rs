@@ -398,8 +398,14 @@ fn links_of_the_host_lead_into_the_pool_that_the_kernel_shows() {
          python3 -c 'import os, sys
 f = os.open(sys.argv[1], os.O_RDONLY)
 print(os.fstat(f).st_dev == os.stat(sys.argv[2]).st_dev, os.path.samefile(*sys.argv[1:]))' $D/folder/g $D/mount/d/g
+         python3 -c 'import os, sys
+os.close(0)
+made = os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+print(made, os.fstat(made).st_dev == os.stat(sys.argv[2]).st_dev)
+os.mkdir(sys.argv[1] + \"d\")' $D/folder/made $D/mount/d; rm $D/mount/d/made; rmdir $D/mount/d/maded
          rm $D/folder/g; ls; cd $D; rm file folder";
-    let wanted = "one\n1\n1\nsame\nsame\none\ntwo\nnew\n1\nthree\ng\nnew\nthree\nTrue True\nnew\n";
+    let wanted =
+        "one\n1\n1\nsame\nsame\none\ntwo\nnew\n1\nthree\ng\nnew\nthree\nTrue True\n0 True\nnew\n";
     below.gives(&format!("{prelude}\n{script}"), wanted);
     below.nothing_is_left();
 }

@@ -108,8 +108,7 @@ fn again_if_shown(
     device: Option<u64>,
     again: impl FnOnce(&mut Call<'_>) -> Verdict,
 ) -> Verdict {
-    let is_shown = |device| shown::may_be(device) && shown::look(device);
-    match answer == 0 && device.is_some_and(is_shown) {
+    match answer == 0 && device.is_some_and(shown::is) {
         true => again(c),
         false => Ok(answer),
     }

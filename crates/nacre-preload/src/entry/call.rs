@@ -2,11 +2,9 @@
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
-use std::os::fd::BorrowedFd;
 
 use nacre_media::{UserBytes, UserBytesMut};
 use nacre_vfs::{Answer, KernelNode, Reply, Vfs};
-use rustix::fs::fstat;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::arch::x86_64::entry::{self, Frame};
@@ -18,7 +16,7 @@ use crate::program::descriptors;
 use crate::program::host;
 use crate::program::instances;
 use crate::program::shown;
-use crate::runtime::kernel::{self, Raw, call, checked};
+use crate::runtime::kernel::{self, Raw, checked};
 use crate::runtime::stack;
 use crate::runtime::tls::{ALTERNATE, shares_memory, thread};
 
@@ -265,14 +263,7 @@ impl<'a> Call<'a> {
         place: PathAt,
         serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Verdict {
-        let mut passed = self.at_path(place, Vfs::prepare_for_host, serve)?;
-        if let Passed::Kernel(fd @ 0..) = passed
-            && shown::is_expected()
-        {
-            passed = self
-                .instead_of_shown(fd as i32, place, serve)
-                .unwrap_or(passed);
-        }
+        let passed = self.at_path(place, Vfs::prepare_for_host, serve)?;
         match passed {
             Passed::Kernel(fd) if fd >= 0 => self.note_kernel(fd as i32),
             Passed::Value(fd) => table::unmark(fd as i32),
@@ -296,7 +287,7 @@ impl<'a> Call<'a> {
             return Err(Stop::Errno(libc::EPERM));
         }
         let passed = if self.vfs.is_plainly_hosts(dir, path) {
-            if shown::was_met()
+            if shown::are_looked_at()
                 && let Some(inside) = self.behind_shown(dir, path, place.follow)
             {
                 let reply = serve(self.vfs, HERE, &inside)?;
@@ -321,41 +312,12 @@ impl<'a> Call<'a> {
 
     /// The path in a pool that a path of the host leads to, where the kernel shows the pool.
     fn behind_shown(&self, dir: i32, path: &[u8], follow: bool) -> Option<Vec<u8>> {
-        let mut told = MaybeUninit::<libc::stat>::zeroed();
-        let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-        let (name, out) = (terminated(path.to_vec()), told.as_mut_ptr() as usize);
-        let args = [dir as usize, name.as_ptr() as usize, out, flags as usize];
-        checked(libc::SYS_newfstatat, &args).ok()?;
-        // SAFETY: zeroed, or filled in by the kernel.
-        let device = unsafe { told.assume_init() }.st_dev;
-        shown::is(device)
+        let there = device_of(dir, path, follow);
+        // What is not there yet is made in its folder.
+        let device = there.or_else(|| device_of(dir, folder_of(path), true));
+        shown::is(device?)
             .then(|| self.vfs.leads_into(dir, path, follow))
             .flatten()
-    }
-
-    /// Opens a pool's file instead of that which the kernel has opened by its mount, if it is one.
-    fn instead_of_shown(
-        &mut self,
-        fd: i32,
-        place: PathAt,
-        serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
-    ) -> Option<Passed> {
-        // SAFETY: the kernel has just opened it for this call.
-        let told = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
-        let is_shown = shown::may_be(told.st_dev) && shown::look(told.st_dev);
-        let has_contents = [libc::S_IFREG, libc::S_IFDIR].contains(&(told.st_mode & libc::S_IFMT));
-        if !is_shown || !has_contents {
-            return None;
-        }
-        let mut buffer = StringBuffer::new();
-        let path = self.string(place.path, &mut buffer).ok()?;
-        let dir = place.dir.map_or(HERE, |i| self.int(i));
-        let inside = self.vfs.leads_into(dir, path, place.follow)?;
-        let Ok(Reply::Done(served)) = serve(self.vfs, HERE, &inside) else {
-            return None;
-        };
-        call(libc::SYS_close, &[fd as usize]);
-        Some(Passed::Value(served as isize))
     }
 
     /// Does what a reply to a call with one path says.
@@ -458,6 +420,26 @@ enum Passed {
 pub fn terminated(mut path: Vec<u8>) -> Vec<u8> {
     path.push(0);
     path
+}
+
+/// The device number of what the kernel finds at a path.
+fn device_of(dir: i32, path: &[u8], follow: bool) -> Option<u64> {
+    let mut told = MaybeUninit::<libc::stat>::zeroed();
+    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+    let (name, out) = (terminated(path.to_vec()), told.as_mut_ptr() as usize);
+    let args = [dir as usize, name.as_ptr() as usize, out, flags as usize];
+    checked(libc::SYS_newfstatat, &args).ok()?;
+    // SAFETY: the kernel has filled it in.
+    Some(unsafe { told.assume_init() }.st_dev)
+}
+
+/// The folder in which a path's last name is.
+fn folder_of(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        None => b".",
+        Some(0) => b"/",
+        Some(slash) => &path[..slash],
+    }
 }
 
 /// The program's bytes at an address, to read from. At most what one call moves.

@@ -396,7 +396,7 @@ pub struct Opens;
 impl OfHost for Opens {
     #[inline(always)]
     fn is_served_directly(_: &Named) -> bool {
-        table::WATCHED.load(Relaxed) == 0 && !shown::is_expected()
+        table::WATCHED.load(Relaxed) == 0 && !shown::are_looked_at()
     }
 
     #[inline(always)]

@@ -21,14 +21,14 @@ use crate::runtime::environment;
 use crate::runtime::kernel::{call, checked};
 use crate::runtime::tls::thread;
 
+/// What the kernel calls the file systems of FUSE (`linux/magic.h`).
+const FUSE: i64 = 0x6573_5546;
+
 /// Longer than any mount takes. Somebody else may have the name of a supervisor that died.
 static PATIENCE: libc::timeval = libc::timeval {
     tv_sec: 30,
     tv_usec: 0,
 };
-
-/// What the kernel calls the file systems of FUSE (`linux/magic.h`).
-const FUSE: i64 = 0x6573_5546;
 
 /// How long to wait for a place in the queue of the socket: whoever listens there is not known yet,
 /// as anybody may have taken the name of a supervisor that has ended.

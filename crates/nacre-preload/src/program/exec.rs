@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use nacre_media::UserBytesMut;
 use nacre_types::reach::{self, Unserved};
-use nacre_vfs::{ExecImage, Reply};
+use nacre_vfs::{ExecImage, Reply, Vfs};
 use rustix::fs::{self, MemfdFlags, SealFlags, Stat, fstat};
 use rustix::io::{self, Errno};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -133,12 +133,8 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         refuse_if_it_names_a_mount(c, path, why, &plan)?;
         program.go_where_it_is_shown();
     } else {
-        let search = Search {
-            vfs: c.vfs(),
-            path: &plan.library_path,
-        };
         let list = variable(&plan.environment, PRELOAD);
-        plan.preloads = program.libraries.preload(&search, &list);
+        plan.preloads = program.libraries.preload(&plan.search(c.vfs()), &list);
     }
     let folder = if program.libraries.is_empty() {
         None
@@ -261,11 +257,7 @@ fn pool_program(
     let mut copy = MemoryCopy::of(c, found, &path)?;
     let bytes = copy.memory.bytes();
     let mut libraries = Libraries::default();
-    let search = Search {
-        vfs: c.vfs(),
-        path: &plan.library_path,
-    };
-    libraries.collect(&search, bytes, &path);
+    libraries.collect(&plan.search(c.vfs()), bytes, &path);
     let read = |offset, room: &mut [u8]| {
         let rest = bytes.get(offset..).unwrap_or(&[]);
         let len = rest.len().min(room.len());
@@ -288,10 +280,7 @@ fn pool_program(
 /// A program of the host. Only a library path into a pool makes us look at it.
 fn on_host(c: &Call<'_>, target: Target, plan: &ExecPlan, unserved: Option<Unserved>) -> Program {
     let mut libraries = Libraries::default();
-    let search = Search {
-        vfs: c.vfs(),
-        path: &plan.library_path,
-    };
+    let search = plan.search(c.vfs());
     if search.leads_into_pool() {
         let whole = HostFile::open(&target).and_then(|file| file.bytes(usize::MAX));
         let mut bytes = whole.unwrap_or_default();
@@ -535,6 +524,12 @@ impl Drop for Mapped {
 }
 
 impl ExecPlan {
+    /// How the new program's libraries are looked for.
+    fn search<'a>(&'a self, vfs: &'a Vfs) -> Search<'a> {
+        let path = &self.library_path;
+        Search { vfs, path }
+    }
+
     /// The program's environment with what every process under Nacre needs.
     fn fill_environment(
         &mut self,

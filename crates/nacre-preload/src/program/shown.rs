@@ -16,18 +16,19 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// That of the kernel's mount of a pool; 0 if none was met.
 static SHOWN: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the kernel showed a pool when the program started. Then what it opens is looked at, too.
-static EXPECTED: AtomicBool = AtomicBool::new(false);
+/// Whether paths of the host are looked at before calls: the kernel showed a pool when the program
+/// started, or such a file was met.
+static LOOKED_AT: AtomicBool = AtomicBool::new(false);
 
 /// The program starts.
 pub fn start(mounts: &[Mount]) {
-    EXPECTED.store(mounts.iter().any(by_kernel::is_fuse_at), Relaxed);
+    LOOKED_AT.store(mounts.iter().any(by_kernel::is_fuse_at), Relaxed);
 }
 
-/// Whether what is opened is looked at.
+/// Whether paths of the host are looked at, those of calls that open at least.
 #[inline(always)]
-pub fn is_expected() -> bool {
-    EXPECTED.load(Relaxed)
+pub fn are_looked_at() -> bool {
+    LOOKED_AT.load(Relaxed)
 }
 
 /// Whether a device number that the kernel has told is to be looked at. Those of its mounts of
@@ -45,7 +46,11 @@ fn is_new(device: u64) -> bool {
 }
 
 /// Whether files with this device number are a pool's, shown by the kernel.
-pub fn look(device: u64) -> bool {
+pub fn is(device: u64) -> bool {
+    may_be(device) && look(device)
+}
+
+fn look(device: u64) -> bool {
     if device == SHOWN.load(Relaxed) {
         return true;
     }
@@ -53,6 +58,7 @@ pub fn look(device: u64) -> bool {
     match found {
         true => {
             SHOWN.store(device, Relaxed);
+            LOOKED_AT.store(true, Relaxed);
             path_filter::stop_serving();
         }
         false => {
@@ -68,9 +74,4 @@ pub fn look(device: u64) -> bool {
 #[inline(always)]
 pub fn was_met() -> bool {
     SHOWN.load(Relaxed) != 0
-}
-
-/// Whether a file has this device number.
-pub fn is(device: u64) -> bool {
-    device == SHOWN.load(Relaxed)
 }
