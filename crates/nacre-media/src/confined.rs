@@ -10,14 +10,20 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 static FILE_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// From now on this process makes no calls that it can do without, and none to ask what it may:
-/// whoever confines it may not know them.
-pub fn confine() {
+/// whoever confines it may not know them. True for the first one, who takes it back
+/// ([`confined_in_vain`]) if the kernel refuses: programs ask that way what it knows.
+pub fn confine() -> bool {
     file_size_limit();
-    CONFINED.store(true, Ordering::Relaxed);
+    !CONFINED.swap(true, Ordering::Relaxed)
+}
+
+/// The process may do what it could before.
+pub fn confined_in_vain() {
+    CONFINED.store(false, Ordering::Relaxed);
 }
 
 /// Whether [`confine`] was called.
-pub(crate) fn is_confined() -> bool {
+pub fn is_confined() -> bool {
     CONFINED.load(Ordering::Relaxed)
 }
 

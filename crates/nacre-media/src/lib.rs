@@ -68,7 +68,7 @@ pub use arch::{crc32c_append, thread_address};
 pub use checked_range::CheckedRange;
 pub use checked_slice::CheckedSlice;
 pub use compare::{Copies, Copy, Evidence, Finding, Judge, Make, Rules, Scrubbed};
-pub use confined::confine;
+pub use confined::{confine, confined_in_vain, is_confined};
 pub use device::{Device, DeviceIdentity, Found, Owner, high_fd, lifted};
 pub use each::{One, each};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};

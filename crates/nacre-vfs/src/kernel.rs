@@ -38,6 +38,14 @@ pub trait Kernel: Send + Sync {
     fn may_be_placeholder(&self, fd: i32) -> bool;
     /// Opens a placeholder of `pool`, which cannot be read or written.
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
+    /// Closes a placeholder of `pool` whose file nobody else has. It may be kept, to be opened
+    /// again, if `is_alone` still says so behind that.
+    fn close_placeholder(
+        &self,
+        pool: usize,
+        fd: i32,
+        is_alone: &dyn Fn() -> bool,
+    ) -> Result<(), KernelError>;
     /// Stores the identity (below 2^63) as the file offset of a placeholder.
     fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError>;
     /// The pool and identity of a placeholder; `None` for every other file.

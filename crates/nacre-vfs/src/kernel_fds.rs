@@ -115,8 +115,15 @@ impl Vfs {
 
     /// Closes a placeholder in the kernel.
     pub(crate) fn close_placeholder(&self, fd: i32) -> Result<(), VfsError> {
+        let note = self.placeholders.valid_note(fd);
         self.placeholders.share(fd);
-        let closed = self.kernel().close(fd);
+        let closed = match note {
+            Some(note) => {
+                let is_alone = || self.placeholders.epoch() == note.epoch;
+                self.kernel().close_placeholder(note.pool, fd, &is_alone)
+            }
+            None => self.kernel().close(fd),
+        };
         self.placeholders.closed(fd);
         Ok(closed?)
     }

@@ -12,6 +12,8 @@ use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
 use crate::program::descriptors;
+use crate::program::host;
+use crate::program::identity;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -65,17 +67,25 @@ fn allow(c: &mut Call<'_>) -> Verdict {
     }
 }
 
-/// Nor may we ask any more whose an open file is.
+/// Nor may we ask any more whose an open file is, who we are, or for further placeholders.
 fn confine(c: &mut Call<'_>) -> Verdict {
-    nacre_media::confine();
     for fd in descriptors::open() {
         c.vfs().ours(fd);
     }
-    restrict(c)
+    c.vfs().open_all();
+    host::here().stock_up();
+    identity::remember();
+    let is_first = nacre_media::confine();
+    let result = c.native();
+    if is_first && result < 0 {
+        nacre_media::confined_in_vain();
+    }
+    Ok(result)
 }
 
 fn change(c: &mut Call<'_>) -> Verdict {
     c.vfs().open_all();
+    identity::forget();
     let result = c.native();
     c.vfs().credentials_changed();
     Ok(result)

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::error::Error;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use nacre_fs::Fs;
@@ -19,6 +19,7 @@ use crate::program::descriptors;
 use crate::program::identity;
 use crate::program::instances;
 use crate::program::mounts::Mount;
+use crate::program::stock::Stock;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::tls::{SIGNAL, thread};
 
@@ -33,6 +34,8 @@ pub struct Pool {
     reach: Arc<AtomicI32>,
     /// What all placeholder fds of this process are opened from.
     placeholder: OwnedFd,
+    /// Those that are open already, once the process confines itself.
+    stock: OnceLock<Stock>,
     /// What the placeholders of all processes of the session have.
     mark: Mark,
 }
@@ -85,8 +88,33 @@ impl Pool {
             nodes: OnceLock::new(),
             reach: session.way_to_nodes(),
             placeholder: lifted(make_placeholder(mark, OFlags::CLOEXEC)?),
+            stock: OnceLock::new(),
             mark,
         })
+    }
+
+    /// Opens a placeholder at the lowest number that is free.
+    fn open_placeholder(&self, cloexec: bool) -> Outcome<i32> {
+        let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
+        let name = path(format!("/proc/self/fd/{}", self.placeholder.as_raw_fd()).as_bytes());
+        let at = libc::AT_FDCWD as usize;
+        // Neither reading nor mapping is possible: what is not served is to fail, not to end.
+        let flags = (libc::O_WRONLY | cloexec) as usize;
+        match ask(libc::SYS_openat, &[at, name.as_ptr() as usize, flags, 0]) {
+            // In another root directory there may be no /proc.
+            Err(KernelError(libc::ENOENT)) => fresh_placeholder(self.mark, cloexec),
+            opened => Ok(opened? as i32),
+        }
+    }
+
+    /// Opens some ahead, for when the process may open no more.
+    fn stock_up(&self) {
+        let stock = self.stock.get_or_init(|| Stock::new(&self.placeholder));
+        stock.fill(|| {
+            let fd = self.open_placeholder(true).ok()?;
+            // SAFETY: it was just opened, and nobody else knows it.
+            Some(unsafe { OwnedFd::from_raw_fd(fd) })
+        });
     }
 
     /// The folder of nodes, which is opened when it is first needed.
@@ -230,6 +258,24 @@ impl Host {
         Ok(fs)
     }
 
+    /// Before the process confines itself.
+    pub fn stock_up(&self) {
+        self.attached().for_each(Pool::stock_up);
+    }
+
+    /// In a forked child.
+    pub fn forget_stock(&self) {
+        for pool in self.attached() {
+            if let Some(stock) = pool.stock.get() {
+                stock.forget();
+            }
+        }
+    }
+
+    fn attached(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter_map(|one| one.pool.get())
+    }
+
     /// A pool that something came from, which is attached therefore.
     fn pool(&self, index: usize) -> Outcome<&Pool> {
         let mounted = self.pools.get(index);
@@ -310,7 +356,7 @@ impl Kernel for Host {
     }
 
     fn open_nodes(&self) {
-        for pool in self.pools.iter().filter_map(|one| one.pool.get()) {
+        for pool in self.attached() {
             // Its user is told.
             let _ = pool.nodes();
         }
@@ -322,21 +368,22 @@ impl Kernel for Host {
 
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
         table::watch_numbers();
-        let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
         let pool = self.pool(pool)?;
-        let name = path(format!("/proc/self/fd/{}", pool.placeholder.as_raw_fd()).as_bytes());
-        let at = libc::AT_FDCWD as usize;
-        // Neither reading nor mapping is possible: what is not served is to fail, not to end.
-        let args = [
-            at,
-            name.as_ptr() as usize,
-            (libc::O_WRONLY | cloexec) as usize,
-            0,
-        ];
-        match ask(libc::SYS_openat, &args) {
-            // In another root directory there may be no /proc.
-            Err(KernelError(libc::ENOENT)) => fresh_placeholder(pool.mark, cloexec),
-            opened => Ok(opened? as i32),
+        pool.open_placeholder(cloexec).or_else(|refused| {
+            let stock = pool.stock.get();
+            let taken = stock.and_then(|stock| stock.take(cloexec, &pool.placeholder));
+            taken.ok_or(refused)
+        })
+    }
+
+    fn close_placeholder(&self, pool: usize, fd: i32, is_alone: &dyn Fn() -> bool) -> Outcome<()> {
+        let pool = self.pool(pool)?;
+        let Some(stock) = pool.stock.get() else {
+            return self.close(fd);
+        };
+        match stock.close(fd, &pool.placeholder, is_alone) {
+            0 => Ok(()),
+            error => Err(KernelError(-error as i32)),
         }
     }
 

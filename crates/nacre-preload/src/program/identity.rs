@@ -1,8 +1,28 @@
 //! The identity of the process.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use nacre_media::is_confined;
 use nacre_vfs::Credentials;
 
 use crate::runtime::kernel::{call, checked};
+
+/// The one user when the process confined itself, if nothing has changed since; else [`NOBODY`]. A
+/// filter of calls may kill who asks then.
+static REMEMBERED: AtomicU64 = AtomicU64::new(NOBODY);
+const NOBODY: u64 = u64::MAX;
+
+/// Before the process confines itself.
+pub fn remember() {
+    if !is_confined() {
+        REMEMBERED.store(asked_user().map_or(NOBODY, u64::from), Relaxed);
+    }
+}
+
+/// Before a thread of it becomes somebody else.
+pub fn forget() {
+    REMEMBERED.store(NOBODY, Relaxed);
+}
 
 /// Asks the kernel.
 pub fn read() -> Credentials {
@@ -27,6 +47,13 @@ pub fn read() -> Credentials {
 
 /// The user that all ids of the calling thread name, for [`nacre_runtime::one_user`].
 pub fn one_user() -> Option<u32> {
+    match is_confined() {
+        true => u32::try_from(REMEMBERED.load(Relaxed)).ok(),
+        false => asked_user(),
+    }
+}
+
+fn asked_user() -> Option<u32> {
     let mut ids = [0u32; 3];
     let places = ids.each_mut().map(|id| core::ptr::from_mut(id) as usize);
     checked(libc::SYS_getresuid, &places).ok()?;

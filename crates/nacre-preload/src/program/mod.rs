@@ -14,5 +14,6 @@ pub(crate) mod process;
 pub(crate) mod sharing;
 pub(crate) mod shown;
 pub(crate) mod start;
+pub(crate) mod stock;
 pub(crate) mod unserved;
 pub(crate) mod view;

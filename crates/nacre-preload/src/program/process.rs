@@ -201,6 +201,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         Err(_) if moved && by_kernel::suffices_in(folder.as_deref()) => use_no_pools(),
         Err(error) => lost(&error),
     }
+    host::here().forget_stock();
     ring::after_fork_child();
     if stack != 0 {
         c.frame().shown.rsp = stack;

@@ -4,6 +4,7 @@
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 
 /* In strict seccomp mode a process may only read, write and exit: its files of the pool, and others. */
@@ -116,10 +117,32 @@ static int leaves_paths_to_the_handler(void) {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+/* Files of the pool are opened, more in turn and fewer at once, at the lowest numbers. */
+static int opens_of_the_pool(void) {
+    enum { AT_ONCE = 20 };
+    int fds[AT_ONCE], first = -1, good = 1;
+    char found[4];
+    for (int i = 0; good && i < 100; i++) {
+        int fd = open("here", O_RDONLY | O_CLOEXEC);
+        if (i == 0) first = fd;
+        good = fd >= 0 && fd == first && read(fd, found, 4) == 4 && !memcmp(found, "text", 4);
+        good = good && fcntl(fd, F_GETFD) == FD_CLOEXEC && !close(fd);
+        int other = eventfd(0, 0);
+        good = good && other == first && !close(other);
+    }
+    for (int i = 0; i < AT_ONCE; i++) good = good && (fds[i] = open("here", O_RDWR)) >= first + i && !fcntl(fds[i], F_GETFD);
+    for (int i = 0; i < AT_ONCE; i++) good = good && lseek(fds[i], i % 4, SEEK_SET) == i % 4;
+    for (int i = 0; i < AT_ONCE; i++) good = good && read(fds[i], found, 1) == 1 && *found == "text"[i % 4];
+    for (int i = 0; i < AT_ONCE; i++) good = good && lseek(fds[i], 0, SEEK_CUR) == i % 4 + 1 && !close(fds[i]);
+    return good;
+}
+
 /* Calls of a browser's child are done by its handler, those on the pool are not refused. */
 static void trapped(void) {
     struct stat st;
     close(file_with("here", "text"));
+    /* Browsers ask so whether there are filters, before their children are forked. */
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) < 0 && errno == EFAULT);
     pid_t child = fork();
     if (!child) {
         int good = !stat("here", &st) && !leaves_paths_to_the_handler();
@@ -127,6 +150,7 @@ static void trapped(void) {
             good = stat("/etc/passwd", &st) == -1 && errno == EXDEV && open("/etc/passwd", O_RDONLY) == -1 && errno == EXDEV;
             good = good && !access("/no/such/file", R_OK) && !stat("here", &st) && st.st_size == 4;
         }
+        good = good && opens_of_the_pool();
         _exit(!good || wrong_places);
     }
     CHECK(status_of(child) == 0);

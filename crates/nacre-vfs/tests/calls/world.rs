@@ -293,6 +293,15 @@ impl Kernel for MockKernel {
         self.with(|world| world.here().fds.remove(&fd).map(|_| ()).ok_or(EBADF))
     }
 
+    fn close_placeholder(
+        &self,
+        _: usize,
+        fd: i32,
+        _: &dyn Fn() -> bool,
+    ) -> Result<(), KernelError> {
+        self.close(fd)
+    }
+
     fn dup(&self, fd: i32, at_least: i32, cloexec: bool) -> Result<i32, KernelError> {
         self.with(|world| {
             let file = world.file(fd)?;
