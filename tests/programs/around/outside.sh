@@ -21,6 +21,10 @@ names() {
     refuses "rm of a folder" "-r" "$NACRE" rm "$POOL:/a"
     refuses "rm of what is not there" "no such file" "$NACRE" rm "$POOL:/none"
     refuses "rm of the root" "root folder" "$NACRE" rm -r "$POOL:/"
+    gives "ls of several" "$POOL:/a:"$'\nb\n'"$POOL:/one:"$'\n/one' "$NACRE" ls "$POOL:/a" "$POOL:/one"
+    gives "the same as JSON" "$POOL:/a b $POOL:/one /one" bash -c "'$NACRE' ls --json '$POOL:/a' '$POOL:/one' |
+        python3 -c 'import json, sys; print(*(x for line in json.load(sys.stdin) for x in (line[\"below\"], line[\"path\"])))'"
+    refuses "ls of one that is not there" "no such file" "$NACRE" ls "$POOL:/a" "$POOL:/none"
     "$NACRE" rm -f "$POOL:/none"
     "$NACRE" rm -r "$POOL:/a" "$POOL:/one"
     gives "all is gone" "" "$NACRE" ls "$POOL"

@@ -8,22 +8,23 @@ use clap::Args;
 use nacre_fs::{FileType, Fs, InodeRef, Stat};
 use nacre_volume::Access;
 use serde::Serialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   nacre ls my.pool                  the root folder
   nacre ls -l my.pool:/src          with type, mode, owner, size and time
+  nacre ls my.pool:/a other.pool:/b  several, each below its name
   nacre ls -R --json my.pool:/      everything, for programs";
 
 /// List files of a pool from outside
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// POOL or POOL:/PATH
-    #[arg(value_name = "POOL:/PATH")]
-    place: OsString,
+    /// POOL or POOL:/PATH, one or more
+    #[arg(required = true, value_name = "POOL:/PATH")]
+    places: Vec<OsString>,
     /// With type, mode, links, owner, size and time
     #[arg(short)]
     long: bool,
@@ -37,6 +38,8 @@ pub struct Arguments {
 
 #[derive(Serialize)]
 struct Line {
+    /// What the path is relative to, if that is a folder: as it was asked for.
+    below: String,
     path: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -52,7 +55,29 @@ struct Line {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place = Location::parse_tree(&arguments.place);
+    let listings = arguments
+        .places
+        .iter()
+        .map(|place| listing(arguments, place));
+    let listings = listings.collect::<Result<Vec<_>>>()?;
+    if arguments.json {
+        let lines: Vec<&Line> = listings.iter().flatten().collect();
+        output::json(&lines)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (place, lines) in arguments.places.iter().zip(&listings) {
+        if listings.len() > 1 {
+            output::write(format!("{}:\n", output::harmless(&place.to_string_lossy())).as_bytes())?;
+        }
+        let show = if arguments.long { long } else { short };
+        output::write(lines.iter().map(show).collect::<String>().as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is at a place, or in the folder there.
+fn listing(arguments: &Arguments, asked: &OsStr) -> Result<Vec<Line>> {
+    let place = Location::parse_tree(asked);
     let mut lines = Vec::new();
     Attached::with(&place.pool, Access::ReadOnly, |fs| {
         let found = place.find(fs)?;
@@ -63,14 +88,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         list(fs, found.node, &place, "", arguments.recursive, &mut lines)
     })?;
-    if arguments.json {
-        output::json(&lines)?;
-    } else {
-        let show = if arguments.long { long } else { short };
-        let text: String = lines.iter().map(show).collect();
-        output::write(text.as_bytes())?;
+    for line in &mut lines {
+        line.below = asked.to_string_lossy().into_owned();
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(lines)
 }
 
 fn list(
@@ -99,6 +120,7 @@ fn line(fs: &Fs, node: InodeRef, path: String, place: &TreePath) -> Result<Line>
         _ => None,
     };
     Ok(Line {
+        below: String::new(),
         path,
         kind: kind(stat.file_type()),
         mode: format!("{:04o}", stat.mode & 0o7777),
