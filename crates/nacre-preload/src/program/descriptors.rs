@@ -12,11 +12,13 @@ const INTERNAL_MAX: usize = 256;
 static INTERNAL: [AtomicI32; INTERNAL_MAX] = [const { AtomicI32::new(-1) }; INTERNAL_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on `fd` is ours.
-pub fn keep_internal(fd: i32) {
-    if let Some(place) = INTERNAL.get(COUNT.fetch_add(1, AcqRel)) {
+/// From now on `fd` is ours; false if that cannot be remembered.
+pub fn keep_internal(fd: i32) -> bool {
+    let place = INTERNAL.get(COUNT.fetch_add(1, AcqRel));
+    if let Some(place) = place {
         place.store(fd, Release);
     }
+    place.is_some()
 }
 
 /// Our own descriptors.

@@ -247,7 +247,9 @@ impl Host {
     pub fn attach_pool(&self, index: usize) -> Result<Fs, AttachFailure> {
         let mounted = &self.pools[index];
         let (fs, own) = attach::attach(&mounted.mount)?;
-        own.into_iter().for_each(descriptors::keep_internal);
+        for fd in own {
+            descriptors::keep_internal(fd);
+        }
         if mounted.pool.get().is_none() {
             let pool = Pool::new(fs.store().session());
             let pool = pool.map_err(|error| attach::failure(&mounted.mount, &*error))?;

@@ -38,8 +38,7 @@ pub struct Stock(Vec<Slot>);
 impl Slot {
     fn new(base: &OwnedFd) -> Option<Slot> {
         let fd = lifted(base.try_clone().ok()?);
-        descriptors::keep_internal(fd.as_raw_fd());
-        Some(Slot {
+        descriptors::keep_internal(fd.as_raw_fd()).then(|| Slot {
             fd,
             state: AtomicU8::new(EMPTY),
         })
