@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_media::MediaError;
@@ -10,7 +11,20 @@ use nacre_store::StoreError;
 use nacre_volume::VolumeError;
 
 thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+    /// Destructors of a thread, and handlers of `exit`, may fail once more and ask why. So it has
+    /// no destructor itself, behind which it could not be used.
+    static MESSAGE: ManuallyDrop<RefCell<Option<CString>>> =
+        const { ManuallyDrop::new(RefCell::new(None)) };
+    static FREES: FreesMessage = const { FreesMessage };
+}
+
+/// Frees a thread's message when the thread ends. One that comes later stays.
+struct FreesMessage;
+
+impl Drop for FreesMessage {
+    fn drop(&mut self) {
+        MESSAGE.with(|message| message.take());
+    }
 }
 
 /// Why a call failed.
@@ -55,12 +69,17 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Failed>) -> c_int {
         ),
     };
     let text = failed.message.replace('\0', " ");
-    MESSAGE.with_borrow_mut(|message| *message = CString::new(text).unwrap_or_default());
+    // It fails where that was done already.
+    let _ = FREES.try_with(|_| ());
+    MESSAGE.with(|message| message.replace(CString::new(text).ok()));
     -failed.errno
 }
 
 pub fn message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    MESSAGE.with(|message| {
+        let message = message.borrow();
+        message.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())
+    })
 }
 
 fn errno_of(error: &Error) -> c_int {

@@ -142,3 +142,8 @@ fn a_device_that_fails_gives_errors_and_does_not_end_the_program() {
 fn a_child_leaves_its_parents_pool_alone() {
     assert_eq!(program("tests/c/forked.c"), "parent and child\n");
 }
+
+#[test]
+fn the_library_works_where_threads_and_the_program_end() {
+    assert_eq!(program("tests/c/ending.c"), "closed\n");
+}
