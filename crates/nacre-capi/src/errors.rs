@@ -90,6 +90,7 @@ fn errno_of(error: &Error) -> c_int {
         Error::NotEmpty(_) => libc::ENOTEMPTY,
         Error::Invalid(_) | Error::Forked => libc::EINVAL,
         Error::Damaged(_) => libc::EUCLEAN,
+        Error::InUse => libc::EBUSY,
         Error::Operation { source, .. } => errno_of(source),
         Error::Store(error) => errno_of_store(error),
         Error::Volume(error) => errno_of_volume(error),
