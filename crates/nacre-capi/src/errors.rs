@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nacre_media::MediaError;
 use nacre_objects::Error;
 use nacre_store::StoreError;
-use nacre_volume::VolumeError;
+use nacre_volume::{JournalError, VolumeError};
 
 thread_local! {
     /// Destructors of a thread, and handlers of `exit`, may fail once more and ask why. So it has
@@ -124,6 +124,12 @@ fn errno_of_volume(error: &VolumeError) -> c_int {
         VolumeError::Media(error) => errno_of_media(error),
         VolumeError::AlreadyPool(_) | VolumeError::HoldsData(_) => libc::EEXIST,
         VolumeError::InUse(_) => libc::EBUSY,
+        VolumeError::Journal { why, .. } => match why {
+            JournalError::Damaged => libc::EUCLEAN,
+            _ => libc::EIO,
+        },
+        VolumeError::WriteFailed(_) => libc::EIO,
+        VolumeError::System { errno, .. } => errno.raw_os_error(),
         _ => libc::EINVAL,
     }
 }
