@@ -118,11 +118,12 @@ impl Pool {
         };
         let volume = Volume::create(&[device], MAKING)?;
         let formatted = Store::format(&volume, &format_of(&volume));
-        drop(volume);
         if formatted.is_err() && was_missing {
-            // The failure that is on its way says more than this one would.
+            // The failure that is on its way says more than this one would. The volume keeps others
+            // out until then.
             let _ = std::fs::remove_file(path);
         }
+        drop(volume);
         formatted?;
         Pool::open(path, OpenOptions::default())
     }
