@@ -181,7 +181,7 @@ impl Pool {
         Transaction::of(Arc::clone(&self.inner))
     }
 
-    /// Looks at everything in a pool that nobody uses meanwhile: what is wrong, a line for each problem.
+    /// Looks at everything in a pool that nobody uses: what is wrong, a line for each problem.
     #[staticmethod]
     fn check(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
         py.detach(|| Inner::check(path)).map_err(raise)

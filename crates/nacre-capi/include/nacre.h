@@ -87,8 +87,8 @@ int nacre_pool_close(struct nacre_pool *pool);
 // `pool` is an open pool; `total` and `free_bytes` may be written or are NULL.
 int nacre_pool_usage(const struct nacre_pool *pool, uint64_t *total, uint64_t *free_bytes);
 
-// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list whose keys are a
-// line for each, empty if all is well.
+// Looks at everything in a pool that nobody uses, else -EBUSY: `problems` is a list whose keys are
+// a line for each, empty if all is well.
 //
 // # Safety
 // `path` is a string that ends with a zero; `problems` may be written.

@@ -2,15 +2,29 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_media::MediaError;
 use nacre_objects::Error;
 use nacre_store::StoreError;
-use nacre_volume::VolumeError;
+use nacre_volume::{JournalError, VolumeError};
 
 thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+    /// Destructors of a thread, and handlers of `exit`, may fail once more and ask why. So it has
+    /// no destructor itself, behind which it could not be used.
+    static MESSAGE: ManuallyDrop<RefCell<Option<CString>>> =
+        const { ManuallyDrop::new(RefCell::new(None)) };
+    static FREES: FreesMessage = const { FreesMessage };
+}
+
+/// Frees a thread's message when the thread ends. One that comes later stays.
+struct FreesMessage;
+
+impl Drop for FreesMessage {
+    fn drop(&mut self) {
+        MESSAGE.with(|message| message.take());
+    }
 }
 
 /// Why a call failed.
@@ -55,12 +69,17 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Failed>) -> c_int {
         ),
     };
     let text = failed.message.replace('\0', " ");
-    MESSAGE.with_borrow_mut(|message| *message = CString::new(text).unwrap_or_default());
+    // It fails where that was done already.
+    let _ = FREES.try_with(|_| ());
+    MESSAGE.with(|message| message.replace(CString::new(text).ok()));
     -failed.errno
 }
 
 pub fn message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    MESSAGE.with(|message| {
+        let message = message.borrow();
+        message.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())
+    })
 }
 
 fn errno_of(error: &Error) -> c_int {
@@ -71,6 +90,7 @@ fn errno_of(error: &Error) -> c_int {
         Error::NotEmpty(_) => libc::ENOTEMPTY,
         Error::Invalid(_) | Error::Forked => libc::EINVAL,
         Error::Damaged(_) => libc::EUCLEAN,
+        Error::InUse => libc::EBUSY,
         Error::Operation { source, .. } => errno_of(source),
         Error::Store(error) => errno_of_store(error),
         Error::Volume(error) => errno_of_volume(error),
@@ -104,6 +124,12 @@ fn errno_of_volume(error: &VolumeError) -> c_int {
         VolumeError::Media(error) => errno_of_media(error),
         VolumeError::AlreadyPool(_) | VolumeError::HoldsData(_) => libc::EEXIST,
         VolumeError::InUse(_) => libc::EBUSY,
+        VolumeError::Journal { why, .. } => match why {
+            JournalError::Damaged => libc::EUCLEAN,
+            _ => libc::EIO,
+        },
+        VolumeError::WriteFailed(_) => libc::EIO,
+        VolumeError::System { errno, .. } => errno.raw_os_error(),
         _ => libc::EINVAL,
     }
 }

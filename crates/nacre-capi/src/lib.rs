@@ -206,8 +206,8 @@ pub unsafe extern "C" fn nacre_pool_usage(
     })
 }
 
-/// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list whose keys are a
-/// line for each, empty if all is well.
+/// Looks at everything in a pool that nobody uses, else -EBUSY: `problems` is a list whose keys are
+/// a line for each, empty if all is well.
 ///
 /// # Safety
 /// `path` is a string that ends with a zero; `problems` may be written.

@@ -36,6 +36,12 @@ fn program(source: &str) -> String {
 
 /// Compiles a program against an installed library and runs it on a pool that does not exist yet.
 fn compiled(source: &Path) -> String {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    on(folder.path(), source)
+}
+
+/// As [`compiled`], with the pool in this folder.
+fn on(pools: &Path, source: &Path) -> String {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let prefix = folder.path();
@@ -66,7 +72,7 @@ fn compiled(source: &Path) -> String {
     run(Command::new(&program)
         .env("LD_LIBRARY_PATH", prefix.join("lib"))
         .env("NACRE_SESSION_DIR", prefix)
-        .arg(prefix.join("my.pool")))
+        .arg(pools.join("my.pool")))
 }
 
 /// What docs/objects.md prints is a program but for its frame. It has a pool of its own. Large
@@ -139,6 +145,18 @@ fn a_device_that_fails_gives_errors_and_does_not_end_the_program() {
 }
 
 #[test]
+fn a_disk_that_fails_gives_errors_until_it_takes_bytes_again() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/disk.c");
+    assert_eq!(on(folder.path(), &source), "told\n");
+}
+
+#[test]
 fn a_child_leaves_its_parents_pool_alone() {
     assert_eq!(program("tests/c/forked.c"), "parent and child\n");
+}
+
+#[test]
+fn the_library_works_where_threads_and_the_program_end() {
+    assert_eq!(program("tests/c/ending.c"), "closed\n");
 }

@@ -43,6 +43,9 @@ pub enum Error {
     /// The process was forked from the one that opened the pool.
     #[error("this process was forked from the one that opened the pool: open it again here")]
     Forked,
+    /// Somebody uses the pool, who could change what is looked at.
+    #[error("the pool is in use: end the programs that use it, and check it then")]
+    InUse,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -118,11 +118,12 @@ impl Pool {
         };
         let volume = Volume::create(&[device], MAKING)?;
         let formatted = Store::format(&volume, &format_of(&volume));
-        drop(volume);
         if formatted.is_err() && was_missing {
-            // The failure that is on its way says more than this one would.
+            // The failure that is on its way says more than this one would. The volume keeps others
+            // out until then.
             let _ = std::fs::remove_file(path);
         }
+        drop(volume);
         formatted?;
         Pool::open(path, OpenOptions::default())
     }
@@ -132,23 +133,35 @@ impl Pool {
     /// The first pool that a process opens or creates here sets handlers of SIGBUS and SIGSEGV, so
     /// that a device which fails gives an error. Faults of other memory go to the handlers before.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Pool> {
-        nacre_volume::install_handler();
         let access = match options.read_only {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        let volume = Volume::open(path.as_ref(), access)?;
+        Pool::attach(path.as_ref(), access, &OPENING)
+    }
+
+    fn attach(path: &Path, access: Access, options: &AttachOptions) -> Result<Pool> {
+        nacre_volume::install_handler();
+        let volume = Volume::open(path, access)?;
         runtime::join_emulation(&volume)?;
-        let store = Store::attach(volume, &OPENING)?;
-        let pool = Pool::of(store);
+        let pool = Pool::of(Store::attach(volume, options)?);
         pool.reap()?;
         Ok(pool)
     }
 
-    /// Looks at everything in a pool that nobody uses meanwhile; what is wrong, a line for each
-    /// problem. Whatever a crash left unfinished is recovered first.
+    /// Looks at everything in a pool that nobody uses; what is wrong, a line for each problem.
+    /// Nobody can open it meanwhile. Whatever a crash left unfinished is recovered first.
+    /// [`Error::InUse`] if somebody uses it.
     pub fn check(path: impl AsRef<Path>) -> Result<Vec<String>> {
-        let pool = Pool::open(path, OpenOptions::default())?;
+        let alone = AttachOptions {
+            session: SessionChoice::Memory,
+            ..OPENING
+        };
+        let pool = Pool::attach(path.as_ref(), Access::ReadWrite, &alone);
+        let pool = pool.map_err(|error| match error {
+            Error::Store(StoreError::InUse) => Error::InUse,
+            error => error,
+        })?;
         let report = nacre_store::check::check(&pool.store, &mut |_| ());
         pool.close()?;
         let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();

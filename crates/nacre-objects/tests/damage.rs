@@ -1,14 +1,15 @@
 //! Damaged pools with objects: nothing panics or hangs, repair makes them sound, and what was not
 //! damaged is there.
 
-use nacre_objects::{Pool, Transaction};
-use nacre_store::Store;
+use nacre_objects::{Error, Pool, Transaction};
 use nacre_store::check::check;
+use nacre_store::keyed::layout::{Item, Link, split_key};
 use nacre_store::repair::repair;
 use nacre_store::structure_index::{Part, Structure, reseal, survey};
+use nacre_store::{Store, Tree};
 use nacre_testkit::pool::{PRIVATE, memory_pool};
 use nacre_testkit::random::Random;
-use nacre_types::StoreKind;
+use nacre_types::{ObjectId, StoreKind};
 use nacre_volume::Volume;
 
 fn name(number: u32) -> Vec<u8> {
@@ -182,4 +183,48 @@ fn a_page_that_lost_its_first_unit_reads_as_zeros_once_it_is_repaired() {
     };
     // The contents of the first object are zeros anyway.
     assert_eq!((1..40).filter(lost).count(), 1);
+}
+
+/// What the entry tree of an onode has for a key.
+fn entry(store: &Store, of: ObjectId, key: &[u8]) -> Link {
+    let mut item = Vec::new();
+    assert!(store.tree_get(of, Tree::Entries, key, &mut item).unwrap());
+    match Item::decode(&item) {
+        Some(Item::Link(link)) => link,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whose number is nowhere too large, and whose checksums are right.
+#[test]
+fn a_layer_that_names_itself_is_told() {
+    let pool = Pool::of(memory_pool(32 << 20));
+    let key = [b'k'; 1500];
+    let mut t = Transaction::new();
+    t.create_collection(b"c").touch(b"c", b"o");
+    t.set_omap(b"c", b"o", &key, vec![4; 20]);
+    pool.commit(&t).unwrap();
+    let store = pool.store();
+    let mut bytes = [0; nacre_store::INLINE_MAX];
+    let len = store.inline(ObjectId::ROOT, &mut bytes).unwrap();
+    let registry = Link::decode_registry(&bytes[..len]).unwrap();
+    let collection = entry(store, registry.object, b"c");
+    let object = entry(store, collection.object, b"o");
+    let (part, _) = split_key(&key);
+    let layer = entry(store, object.object, &part);
+    let mut tx = store.begin().unwrap();
+    let guard = store.lock(layer.object).unwrap();
+    tx.tree_put(layer.object, Tree::Entries, &part, &layer.encode(), &mut [])
+        .unwrap();
+    tx.commit().unwrap();
+    drop(guard);
+
+    let damaged = |done: nacre_objects::Result<()>| {
+        let error = done.unwrap_err();
+        assert!(matches!(error.cause(), Error::Damaged(_)), "{error}");
+    };
+    damaged(pool.omap_range(b"c", b"o", &[], 100).map(drop));
+    damaged(pool.commit(Transaction::new().clear_omap(b"c", b"o")));
+    damaged(pool.commit(Transaction::new().clone_object(b"c", b"o", b"p")));
+    damaged(pool.commit(Transaction::new().remove(b"c", b"o")));
 }

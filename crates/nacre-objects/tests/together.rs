@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nacre_emulator::{CounterPlace, Emulation, FILE_NAME, Profile, Settings};
-use nacre_objects::{OpenOptions, Pool, Transaction};
+use nacre_objects::{Error, OpenOptions, Pool, Transaction};
 use nacre_store::check::check;
 use nacre_store::runtime;
 use nacre_testkit::pool::PoolFiles;
@@ -150,6 +150,23 @@ fn a_collection_that_others_removed_and_made_again_is_the_new_one() {
     t.touch(b"d", b"x");
     assert!(pool.commit(&t).is_err());
     sound(&pool);
+}
+
+/// What others change meanwhile would seem to be damage.
+#[test]
+fn a_pool_that_somebody_uses_is_not_checked() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("pool");
+    let pool = Pool::create(&path, SIZE).unwrap();
+    let refused = Pool::check(&path).unwrap_err();
+    assert!(matches!(refused, Error::InUse), "{refused}");
+    prepare(&pool);
+    pool.close().unwrap();
+    assert_eq!(Pool::check(&path).unwrap(), [""; 0]);
+    // It left the pool as it came.
+    let pool = Pool::open(&path, OpenOptions::default()).unwrap();
+    assert!(pool.has_collection(b"d").unwrap());
+    pool.close().unwrap();
 }
 
 #[test]

@@ -394,7 +394,17 @@ impl Taken {
 
     /// Opens or makes the device of `spec` and checks that it may be overwritten.
     pub fn take(&mut self, spec: &DeviceSpec, force: bool) -> Result<(), VolumeError> {
-        let device = Arc::new(self.open_or_make(spec)?);
+        let device = self.open_or_make(spec)?;
+        self.take_opened(device, spec, force)
+    }
+
+    fn take_opened(
+        &mut self,
+        device: Device,
+        spec: &DeviceSpec,
+        force: bool,
+    ) -> Result<(), VolumeError> {
+        let device = Arc::new(device);
         if let Some(same) = self
             .devices
             .iter()
@@ -405,8 +415,10 @@ impl Taken {
                 spec.path.clone(),
             ));
         }
-        if !force && !self.is_half_in {
-            refuse_to_overwrite(&device)?;
+        if let Err(error) = self.come_in(&device, force) {
+            // Made here or not: who came to it first has it.
+            self.made.retain(|path| *path != spec.path);
+            return Err(error);
         }
         let wanted = spec.size.filter(|&wanted| wanted != device.len());
         if data_len(wanted.unwrap_or(usable_size(&device))).is_none() {
@@ -422,12 +434,22 @@ impl Taken {
         if !(force && device.is_file()) {
             refuse_other_size(spec, &device)?;
         }
-        if !enter(&device, Presence::Alone)? {
-            return Err(VolumeError::InUse(spec.path.clone()));
-        }
         self.devices.push(device);
         self.wanted.push(wanted);
         Ok(())
+    }
+
+    /// Keeps all others out of a device that holds nothing. Looks at it only then, as somebody may
+    /// have made a pool of it just before.
+    fn come_in(&self, device: &Arc<Device>, force: bool) -> Result<(), VolumeError> {
+        let is_alone = enter(device, Presence::Alone)?;
+        if !force && !self.is_half_in {
+            refuse_to_overwrite(device)?;
+        }
+        match is_alone {
+            true => Ok(()),
+            false => Err(VolumeError::InUse(device.path().to_owned())),
+        }
     }
 
     fn open_or_make(&mut self, spec: &DeviceSpec) -> Result<Device, VolumeError> {
@@ -634,4 +656,45 @@ fn refuse_to_overwrite(device: &Arc<Device>) -> Result<(), VolumeError> {
         return Err(VolumeError::HoldsData(device.path().to_owned()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CreateOptions, DeviceSpec, Presence, Taken, enter};
+    use crate::{Access, Volume, VolumeError};
+    use nacre_media::Device;
+
+    /// What the maker of a file is told if `other` came to it first. The file stays.
+    fn told<T>(other: impl FnOnce(&DeviceSpec) -> T) -> VolumeError {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let spec = DeviceSpec {
+            path: folder.path().join("pool"),
+            size: Some(32 << 20),
+        };
+        let mut first = Taken::one(false, 0);
+        let device = first.open_or_make(&spec).unwrap();
+        let others = other(&spec);
+        let told = first.take_opened(device, &spec, false).unwrap_err();
+        drop(first);
+        assert!(spec.path.exists(), "{told}");
+        drop(others);
+        told
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_took_first_is_neither_overwritten_nor_removed() {
+        let create = |spec: &DeviceSpec| {
+            Volume::create(std::slice::from_ref(spec), CreateOptions::default()).unwrap()
+        };
+        let at_work = told(create);
+        assert!(matches!(at_work, VolumeError::AlreadyPool(_)), "{at_work}");
+        let done = told(|spec| drop(create(spec)));
+        assert!(matches!(done, VolumeError::AlreadyPool(_)), "{done}");
+        let began = told(|spec| {
+            let device = Device::open(&spec.path, Access::ReadWrite).unwrap();
+            assert!(enter(&device, Presence::Alone).unwrap());
+            device
+        });
+        assert!(matches!(began, VolumeError::InUse(_)), "{began}");
+    }
 }

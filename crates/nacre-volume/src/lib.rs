@@ -53,6 +53,7 @@ pub use label::{LabelDevice, LabelInfo};
 pub use layout::{LEAST_ROOM, MAX_DEVICES};
 pub use leave::Room;
 pub use lock::PoolLock;
+pub use nacre_cache::JournalError;
 pub use nacre_media::fault::install_handler;
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,

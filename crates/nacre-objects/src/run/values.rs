@@ -1,7 +1,7 @@
 //! Values of any length: short ones lie in the tree, long ones in onodes of their own.
 
 use nacre_store::Tree;
-use nacre_store::keyed::layout::{Item, Kind, PLAIN_VALUE_MAX};
+use nacre_store::keyed::layout::{Item, Kind, LONG_KEY_MAX, PART_MAX, PLAIN_VALUE_MAX};
 use nacre_types::ObjectId;
 
 use super::Run;
@@ -134,6 +134,14 @@ impl Run<'_, '_> {
 
     /// Removes what trees of an onode that is removed name: layers and long values.
     pub(super) fn drop_named(&mut self, id: ObjectId) -> Result<()> {
+        self.drop_below(id, 0)
+    }
+
+    /// `above`: bytes of keys in the layers above.
+    fn drop_below(&mut self, id: ObjectId, above: usize) -> Result<()> {
+        if above > LONG_KEY_MAX {
+            return Err(Error::Damaged(id));
+        }
         for tree in [Tree::Entries, Tree::Xattrs] {
             let mut next = Vec::new();
             let mut item = Vec::new();
@@ -141,7 +149,7 @@ impl Run<'_, '_> {
                 if let Some(Item::Link(link)) = Item::decode(&item) {
                     let link = self.follow(id, &item, link.kind)?;
                     if link.kind == Kind::Layer {
-                        self.drop_named(link.object)?;
+                        self.drop_below(link.object, above + PART_MAX)?;
                     }
                     self.tx.remove(link.object)?;
                 }
