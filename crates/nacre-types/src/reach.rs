@@ -198,6 +198,12 @@ fn foreign(linker: &[u8]) -> Option<Unserved> {
     (!ours).then(|| Unserved::Libc(String::from_utf8_lossy(path).into_owned()))
 }
 
+/// Whether a program is glibc's dynamic linker itself. It opens the program that it is told to
+/// start, and that one's libraries, before it loads a library that serves them.
+pub fn is_linker(path: &[u8], head: &[u8]) -> bool {
+    unserved(head) == Some(Unserved::Static) && foreign(path).is_none()
+}
+
 /// As [`unserved`], of a program with this path: a dynamic linker, which needs none itself, is
 /// known by its name. `read`: reads the program's file from an offset on, and returns how many
 /// bytes it has read.
@@ -417,7 +423,8 @@ pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        HEAD, Named, Policy, Rights, Start, Unserved, names, refusal, unserved, unserved_at,
+        HEAD, Named, Policy, Rights, Start, Unserved, is_linker, names, refusal, unserved,
+        unserved_at,
     };
 
     const MOUNT: &[u8] = b"/mnt/hd";
@@ -565,6 +572,14 @@ mod tests {
         assert_eq!(unserved(&program(&[glibc, go])), Some(Unserved::Go));
         assert_eq!(unserved(&program(&[glibc, second])), Some(Unserved::Go));
         assert_eq!(unserved(&program(&[glibc, (4, build)])), None);
+        let (linker, ordinary) = (
+            program(&[]),
+            program(&[(3, b"/lib64/ld-linux-x86-64.so.2\0")]),
+        );
+        assert!(is_linker(b"/lib64/ld-linux-x86-64.so.2", &linker));
+        assert!(!is_linker(b"/lib/ld-musl-x86_64.so.1", &linker));
+        assert!(!is_linker(b"/bin/static", &linker));
+        assert!(!is_linker(b"/bin/ld-linux-like", &ordinary));
         let musl = Some(Unserved::Libc("/lib/ld-musl-x86_64.so.1".into()));
         assert_eq!(at_path(b"/lib/ld-musl-x86_64.so.1", &program(&[])), musl);
         assert_eq!(at_path(b"/lib64/ld-linux-x86-64.so.2", &program(&[])), None);

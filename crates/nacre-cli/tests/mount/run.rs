@@ -169,6 +169,43 @@ fn the_program_itself_may_be_one_that_cannot_be_served() {
 }
 
 #[test]
+fn the_dynamic_linker_finds_what_it_is_told_to_load() {
+    let Some(below) = Below::new() else { return };
+    let prelude = "cd mount; mkdir -p d/lib; cp $D/dynamic d; cd d; echo here >f
+         echo 'int f(void) { return 7; }' >f.c; echo 'int f(void); int main(void) { return f(); }' >m.c
+         gcc -shared -fPIC -o lib/libf.so f.c; gcc -o near m.c -Llib -lf -Wl,-rpath,'$ORIGIN/lib'
+         gcc -o far m.c -Llib -lf; linker=$(ldd $D/dynamic | grep -o '/[^ ]*/ld-linux[^ ]*')
+         of() { $linker \"$@\"; echo $?; }";
+    below.gives(prelude, "");
+    let inside = "of ./dynamic r f; of $D/mount/d/dynamic r f; of lib/../near; of --library-path lib ./far
+         LD_LIBRARY_PATH=$PWD/lib of ./far; ldd ./near | grep -c libf; of --verify ./near
+         exec 5<f; read -n 2 -u 5 two; of /bin/sh -c 'read rest; echo $rest; pwd; echo new >made' <&5
+         cat made; cd $D; of --verify mount/d/near; ldd mount/d/near | grep -c libf";
+    let folder = below.stage.mount.join("d");
+    let wanted = format!(
+        "here\n0\nhere\n0\n7\n7\n7\n1\n0\nre\n{}\n0\nnew\n0\n1\n",
+        folder.display()
+    );
+    let again = "linker=$(ldd $D/dynamic | grep -o '/[^ ]*/ld-linux[^ ]*')
+         cd mount/d; of() { $linker \"$@\"; echo $?; }";
+    below.gives(&format!("{again}\n{inside}"), &wanted);
+    below.nothing_is_left();
+    // As the first program; and one that names no pool has nothing mounted.
+    let mut first = below.command();
+    first.args(["--", "/lib64/ld-linux-x86-64.so.2"]);
+    first
+        .arg(folder.join("dynamic"))
+        .arg("r")
+        .arg(folder.join("f"));
+    assert_eq!(text(&first.output().unwrap()), "here\n");
+    below.gives(
+        &format!("{again}; cd $D; of --verify ./dynamic; grep -c $D/mount /proc/self/mountinfo"),
+        "0\n0\n",
+    );
+    below.nothing_is_left();
+}
+
+#[test]
 fn without_the_mount_they_are_refused_and_nothing_is_mounted() {
     let Some(below) = Below::new() else { return };
     let script = "$D/static w $D/mount/f one; grep -c fuse.nacre /proc/self/mountinfo; true";

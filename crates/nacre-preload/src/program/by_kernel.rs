@@ -54,6 +54,11 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     missing.map(|mount| mount.prefix).collect()
 }
 
+/// The mount points of all pools.
+pub fn prefixes() -> Vec<Vec<u8>> {
+    mounts().map(|mount| mount.prefix).collect()
+}
+
 /// Whether a program that cannot attach its pools (in a sandbox) does as well without: it finds
 /// them by the kernel, is in no folder of theirs but one that the kernel shows, and has nothing
 /// open.

@@ -82,8 +82,16 @@ struct Program {
     /// The pool's program, if it is one.
     executable: Option<Executable>,
     libraries: Libraries,
-    /// Why it will not see the pools, if so.
+    access: Access,
+}
+
+/// How a program that is to start gets at the pools.
+#[derive(Default)]
+struct Access {
+    /// Why it will not see them, if so.
     unserved: Option<Unserved>,
+    /// It is the dynamic linker: what it is to load it opens itself, by the kernel.
+    linker: bool,
 }
 
 /// A program of a pool.
@@ -96,7 +104,10 @@ impl Program {
     /// What is not served is executed where the kernel shows it: it may look for what lies beside
     /// it.
     fn go_where_it_is_shown(&mut self) {
-        let own = self.executable.as_ref().filter(|_| self.unserved.is_some());
+        let own = self
+            .executable
+            .as_ref()
+            .filter(|_| self.access.unserved.is_some());
         let shown = own.filter(|own| by_kernel::shows_program(&own.path, own.inode));
         if let Some(own) = shown {
             let copy = mem::replace(&mut self.target, Target::of(HERE, &own.path, 0));
@@ -129,12 +140,16 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         environment,
     };
     let mut program = resolve(c, target, &mut plan, SCRIPT_DEPTH)?;
-    if let Some(why) = &program.unserved {
+    if let Some(why) = &program.access.unserved {
         refuse_if_it_names_a_mount(c, path, why, &plan)?;
         program.go_where_it_is_shown();
     } else {
         let list = variable(&plan.environment, PRELOAD);
         plan.preloads = program.libraries.preload(&plan.search(c.vfs()), &list);
+    }
+    let loads_from_pool = program.access.linker && plan.names_a_pool(c);
+    if loads_from_pool {
+        by_kernel::show();
     }
     let folder = if program.libraries.is_empty() {
         None
@@ -145,13 +160,17 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let word = c.vfs().before_exec(threads)?;
     let left = (!threads).then(|| process::leave_pools(c.vfs())).flatten();
     let executable = program.executable.map(|own| own.path);
-    let loads_us = program.unserved.as_ref().is_none_or(Unserved::may_load);
+    let loads_us = program
+        .access
+        .unserved
+        .as_ref()
+        .is_none_or(Unserved::may_load);
     plan.fill_environment(executable, folder.as_deref(), left.is_some(), loads_us);
     let _pending = word.and_then(Pending::start);
-    let served = program.unserved.is_none() && environment::get().is_within_reach();
+    let served = program.access.unserved.is_none() && environment::get().is_within_reach();
     let by_kernel = !served && left.is_none();
     // In a sandbox it may turn out not to be served.
-    let may_move = by_kernel || nacre_session::has_moved();
+    let may_move = by_kernel || loads_from_pool || nacre_session::has_moved();
     let moved = may_move && by_kernel::go_where_the_program_is(c);
     let handed_over = by_kernel.then(|| HandOver::make(c));
     let verdict = run(c, &program.target, plan.image);
@@ -240,8 +259,8 @@ fn resolve(
                 path,
                 ..target
             };
-            let unserved = HostFile::open(&target).and_then(|file| file.unserved(&target));
-            Ok(on_host(c, target, plan, unserved))
+            let access = HostFile::access_to(&target);
+            Ok(on_host(c, target, plan, access))
         }
         _ => host_program(c, target, plan, depth),
     }
@@ -265,10 +284,13 @@ fn pool_program(
         len
     };
     let head = &bytes[..bytes.len().min(reach::HEAD)];
-    let unserved = reach::unserved_at(&path, head, read);
+    let access = Access {
+        linker: reach::is_linker(&path, head),
+        unserved: reach::unserved_at(&path, head, read),
+    };
     Ok(Program {
         target: copy.sealed()?,
-        unserved,
+        access,
         executable: Some(Executable {
             path,
             inode: found.inode,
@@ -278,7 +300,7 @@ fn pool_program(
 }
 
 /// A program of the host. Only a library path into a pool makes us look at it.
-fn on_host(c: &Call<'_>, target: Target, plan: &ExecPlan, unserved: Option<Unserved>) -> Program {
+fn on_host(c: &Call<'_>, target: Target, plan: &ExecPlan, access: Access) -> Program {
     let mut libraries = Libraries::default();
     let search = plan.search(c.vfs());
     if search.leads_into_pool() {
@@ -290,7 +312,7 @@ fn on_host(c: &Call<'_>, target: Target, plan: &ExecPlan, unserved: Option<Unser
         target,
         executable: None,
         libraries,
-        unserved,
+        access,
     }
 }
 
@@ -338,19 +360,18 @@ fn host_program(
         return resolve(c, again, plan, depth);
     }
     let Some(file) = HostFile::open(&target) else {
-        return Ok(on_host(c, target, plan, None));
+        return Ok(on_host(c, target, plan, Access::default()));
     };
     let head = file.head.as_slice();
     let Some((program, _)) = interpreter(head) else {
-        let unserved = file.unserved(&target);
-        return Ok(on_host(c, target, plan, unserved));
+        let access = file.access(&target);
+        return Ok(on_host(c, target, plan, access));
     };
     if matches!(c.vfs().exec_image(HERE, program, 0), Ok(Reply::Done(_))) {
         return script(c, head, &target.path, plan, depth);
     }
     let program = Target::of(HERE, program, 0);
-    let unserved = HostFile::open(&program).and_then(|file| file.unserved(&program));
-    Ok(on_host(c, target, plan, unserved))
+    Ok(on_host(c, target, plan, HostFile::access_to(&program)))
 }
 
 fn missing_here(target: &Target) -> bool {
@@ -398,9 +419,18 @@ impl HostFile {
         Some(bytes)
     }
 
-    /// Why it would not see the pools, if so.
-    fn unserved(&self, target: &Target) -> Option<Unserved> {
-        unserved::of_host(&target.path, &self.head, &self.meta, self.file.as_fd())
+    /// How the program at `target` gets at the pools.
+    fn access_to(target: &Target) -> Access {
+        let file = HostFile::open(target);
+        file.map(|file| file.access(target)).unwrap_or_default()
+    }
+
+    fn access(&self, target: &Target) -> Access {
+        let HostFile { file, meta, head } = self;
+        Access {
+            unserved: unserved::of_host(&target.path, head, meta, file.as_fd()),
+            linker: reach::is_linker(&target.path, head),
+        }
     }
 }
 
@@ -528,6 +558,12 @@ impl ExecPlan {
     fn search<'a>(&'a self, vfs: &'a Vfs) -> Search<'a> {
         let path = &self.library_path;
         Search { vfs, path }
+    }
+
+    /// Whether the program would look for something in a pool.
+    fn names_a_pool(&self, c: &Call<'_>) -> bool {
+        self.search(c.vfs()).leads_into_pool()
+            || unserved::names_a_pool(c, &self.image.arguments, &self.environment)
     }
 
     /// The program's environment with what every process under Nacre needs.

@@ -98,9 +98,16 @@ pub fn refused(
         return None;
     }
     let policy = environment::get().setting(reach::VARIABLE);
-    let environment: Vec<Vec<u8>> = environment.iter().filter_map(|&at| string(at)).collect();
-    let arguments: Vec<Vec<u8>> = arguments.iter().filter_map(|&at| string(at)).collect();
+    let (arguments, environment) = (strings(arguments), strings(environment));
     named(policy, Some(why), &folder(c), &arguments, &environment)
+}
+
+/// Whether what a program is told names a mount point, also where the kernel shows the pool. The
+/// vectors are as in [`refused`].
+pub fn names_a_pool(c: &Call<'_>, arguments: &[usize], environment: &[usize]) -> bool {
+    let (arguments, environment) = (strings(arguments), strings(environment));
+    let mounts = by_kernel::prefixes();
+    start(&mounts, &folder(c), &arguments, &environment).is_some()
 }
 
 /// As [`refused`], of the calling program, which nothing serves. It may have been started in a
@@ -131,7 +138,17 @@ fn named(
     if runs_another(environment) {
         return None;
     }
-    let mounts: Vec<&[u8]> = hidden.iter().map(Vec::as_slice).collect();
+    start(&hidden, folder, arguments, environment)
+}
+
+/// What of a program's start names one of these mount points.
+fn start(
+    mounts: &[Vec<u8>],
+    folder: &[u8],
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
+) -> Option<Named> {
+    let mounts: Vec<&[u8]> = mounts.iter().map(Vec::as_slice).collect();
     let start = Start {
         mounts: &mounts,
         folder,
@@ -157,6 +174,11 @@ fn folder(c: &Call<'_>) -> Vec<u8> {
         room.truncate(len.saturating_sub(1));
         room
     })
+}
+
+/// The strings of a vector of the program that can be read.
+fn strings(vector: &[usize]) -> Vec<Vec<u8>> {
+    vector.iter().filter_map(|&at| string(at)).collect()
 }
 
 /// A string of the program, however long. None if it cannot be read: then the kernel refuses it,

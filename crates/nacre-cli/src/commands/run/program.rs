@@ -16,8 +16,9 @@ use std::process::Command;
 /// A program and its arguments.
 pub struct Program {
     words: Vec<OsString>,
-    /// It is stored in a pool, which only an intercepted process can read.
-    stored: bool,
+    /// It is stored in a pool, which only an intercepted process can read, or is a dynamic linker,
+    /// whose program may be.
+    by_shell: bool,
     unserved: Option<Unserved>,
 }
 
@@ -29,14 +30,14 @@ impl Program {
             words.push(env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()));
         }
         let stored = is_stored(Path::new(&words[0]), mounts);
-        let unserved = match stored {
+        let path = match stored {
             true => None,
-            false => find(&words[0]).and_then(|path| unserved(&path)),
+            false => find(&words[0]),
         };
         Program {
+            by_shell: stored || path.as_deref().is_some_and(is_linker),
+            unserved: path.and_then(|path| unserved(&path)),
             words,
-            stored,
-            unserved,
         }
     }
 
@@ -99,9 +100,9 @@ impl Program {
         start.named()
     }
 
-    /// What starts it. A program stored in a pool is started by a shell that sees the pool.
+    /// What starts it: a shell that sees the pool, if it must be found there.
     pub fn command(&self) -> Command {
-        if self.stored {
+        if self.by_shell {
             let mut shell = Command::new("/bin/sh");
             shell.args(["-c", "exec \"$0\" \"$@\""]).args(&self.words);
             return shell;
@@ -135,6 +136,10 @@ fn find(word: &OsStr) -> Option<PathBuf> {
         fs::metadata(place)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     })
+}
+
+fn is_linker(path: &Path) -> bool {
+    look(path).is_some_and(|found| reach::is_linker(path.as_os_str().as_bytes(), &found.head))
 }
 
 /// Why a program, or the interpreter of a script, cannot be served.
