@@ -16,7 +16,7 @@ use crate::entry::table;
 use crate::rewrite::elf::{self, Module};
 use crate::rewrite::elf_file::ElfFile;
 use crate::rewrite::plan::PatchPlan;
-use crate::rewrite::plan_file::PlanFile;
+use crate::rewrite::plan_file::{KeptPlans, PlanFile};
 use crate::rewrite::proven::{Found, Proven};
 use crate::runtime::environment::{self, Environment};
 use crate::runtime::log;
@@ -49,6 +49,7 @@ pub fn patch_all(environment: &Environment, modules: Modules) -> Result<(), Stri
     let proven = Proven::installed(environment, essential)
         .or_else(|| Proven::open(environment))
         .filter(|_| !debug);
+    let kept = KeptPlans::of(environment);
     let mut found = Found::default();
     let images = takes_images(environment);
     let is_whole = |module: &Module| !environment.may_be_debugged() || patch::is_unchanged(module);
@@ -61,7 +62,7 @@ pub fn patch_all(environment: &Environment, modules: Modules) -> Result<(), Stri
             },
             None => {
                 let whole = module.essential && patch::is_unchanged(&module);
-                match patch(&module, environment, |look| look(&module)) {
+                match patch(&module, environment, &kept, |look| look(&module)) {
                     Ok(plan) if module.essential => {
                         found.add(module, plan, whole);
                         continue;
@@ -110,6 +111,7 @@ fn not_patched(module: &Module, error: &PatchError) {
 fn patch(
     module: &Module,
     environment: &Environment,
+    kept: &KeptPlans<'_>,
     whole: impl Fn(&dyn Fn(&Module) -> Option<PatchPlan>) -> Option<PatchPlan>,
 ) -> Result<PatchPlan, PatchError> {
     let small = module.text.1 <= SEARCHED_MAX;
@@ -117,7 +119,7 @@ fn patch(
         return Ok(PatchPlan::default());
     }
     let debug = environment.setting("NACRE_DEBUG").is_some();
-    if !debug && let Some(proven) = proven(module, environment, &whole) {
+    if !debug && let Some(proven) = proven(module, kept, &whole) {
         patch::apply(module, &proven)?;
         return Ok(proven);
     }
@@ -142,10 +144,10 @@ fn patch(
 /// The plan that is kept, if all of it is true of this text.
 fn proven(
     module: &Module,
-    environment: &Environment,
+    kept: &KeptPlans<'_>,
     whole: impl Fn(&dyn Fn(&Module) -> Option<PatchPlan>) -> Option<PatchPlan>,
 ) -> Option<PatchPlan> {
-    let kept = PlanFile::open(environment, false)?.load(module)?;
+    let kept = kept.load(module)?;
     if kept.is_empty() {
         return (!module.essential).then(PatchPlan::default);
     }
@@ -178,14 +180,16 @@ pub fn patch_mapped(c: &Call<'_>, address: usize) {
         return;
     };
     let whole = |look: &dyn Fn(&Module) -> Option<PatchPlan>| file.with_image(look)?;
-    if let Err(error) = patch(&module, environment::get(), whole) {
+    let environment = environment::get();
+    let kept = KeptPlans::of(environment);
+    if let Err(error) = patch(&module, environment, &kept, whole) {
         not_patched(&module, &error);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{patch, proven, relocated};
+    use super::{KeptPlans, patch, proven, relocated};
     use crate::arch::x86_64::relocate::prove;
     use crate::entry::table;
     use crate::rewrite::elf::{self, Module};
@@ -205,10 +209,14 @@ mod tests {
             module.build_id.clear();
             module
         };
-        let kept = |module: &Module| proven(module, &environment, |look| look(module));
+        let kept = |module: &Module| {
+            let plans = KeptPlans::of(&environment);
+            proven(module, &plans, |look| look(module))
+        };
         assert_eq!(kept(&program()), None);
         let first = program();
-        let made = patch(&first, &environment, |look| look(&first)).unwrap();
+        let none = KeptPlans::of(&environment);
+        let made = patch(&first, &environment, &none, |look| look(&first)).unwrap();
         assert_eq!(made.sites.len(), 1);
         assert_ne!(first.bytes(0, call.len()), Some(&call[..]), "it is patched");
         assert_eq!(kept(&program()), Some(made));

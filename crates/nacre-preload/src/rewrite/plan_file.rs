@@ -9,6 +9,7 @@ use nacre_runtime::{Folder, one_user};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io;
+use std::cell::OnceCell;
 use std::os::unix::ffi::OsStrExt;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -54,6 +55,33 @@ type Directory = [PlanEntry; PLANS];
 /// The file with the plans of this process's user.
 pub struct PlanFile {
     fd: OwnedFd,
+}
+
+/// The plans that are kept, for several modules: the file is opened, and its beginning read, when
+/// the first one asks.
+pub struct KeptPlans<'e> {
+    environment: &'e Environment,
+    opened: OnceCell<Option<(PlanFile, Box<Directory>)>>,
+}
+
+impl KeptPlans<'_> {
+    pub fn of(environment: &Environment) -> KeptPlans<'_> {
+        KeptPlans {
+            environment,
+            opened: OnceCell::new(),
+        }
+    }
+
+    /// Where the calls of a module are said to be. Nothing of it is proven.
+    pub fn load(&self, module: &Module) -> Option<Vec<Hint>> {
+        let opened = self.opened.get_or_init(|| {
+            let file = PlanFile::open(self.environment, false)?;
+            let directory = file.directory()?;
+            Some((file, directory))
+        });
+        let (file, directory) = opened.as_ref()?;
+        file.load(directory, module)
+    }
 }
 
 /// The folder with the file: of the user's cache, or else of what lasts until the system ends. A
@@ -116,9 +144,7 @@ impl PlanFile {
         Some(directory)
     }
 
-    /// Where the calls of a module are said to be. Nothing of it is proven.
-    pub fn load(&self, module: &Module) -> Option<Vec<Hint>> {
-        let directory = self.directory()?;
+    fn load(&self, directory: &Directory, module: &Module) -> Option<Vec<Hint>> {
         let wanted = Key::of(module)?;
         let i = directory.iter().position(|entry| entry.is_for(wanted))?;
         let sites = usize::try_from(directory[i].sites).ok()?;
@@ -256,6 +282,10 @@ mod tests {
         PlanFile::open_in(path.as_os_str().as_bytes(), own(folder.path()), make)
     }
 
+    fn loaded(file: &PlanFile, module: &Module) -> Option<Vec<Hint>> {
+        file.load(&*file.directory()?, module)
+    }
+
     fn hints(plan: &PatchPlan) -> Vec<Hint> {
         plan.sites.iter().map(Hint::of).collect()
     }
@@ -266,9 +296,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(open(&folder, false).is_none());
         let file = open(&folder, true).unwrap();
-        assert_eq!(file.load(&module), None);
+        assert_eq!(loaded(&file, &module), None);
         file.save(&module, &plan);
-        let kept = open(&folder, false).unwrap().load(&module).unwrap();
+        let kept = loaded(&open(&folder, false).unwrap(), &module).unwrap();
         assert_eq!(kept, hints(&plan));
         assert_eq!(prove(&module, &kept, |_| true), Some(plan));
     }
@@ -291,15 +321,15 @@ mod tests {
         let file = open(&folder, true).unwrap();
         file.save(&module, &plan);
         module.essential = true;
-        assert_eq!(file.load(&module), None);
+        assert_eq!(loaded(&file, &module), None);
         module.essential = false;
         module.layout ^= 1;
-        assert_eq!(file.load(&module), None);
+        assert_eq!(loaded(&file, &module), None);
         module.layout ^= 1;
         module.build_id.push(0);
-        assert_eq!(file.load(&module), None);
+        assert_eq!(loaded(&file, &module), None);
         module.build_id.pop();
-        assert!(file.load(&module).is_some());
+        assert!(loaded(&file, &module).is_some());
     }
 
     #[test]
@@ -328,7 +358,7 @@ mod tests {
             file.save(&module, &plan);
             file.save(&module, &plan);
         }
-        let kept = |module: &Module| file.load(module).is_some();
+        let kept = |module: &Module| loaded(&file, module).is_some();
         assert!(kept(&module));
         module.build_id = id(0);
         assert!(!kept(&module));
@@ -343,7 +373,7 @@ mod tests {
             refused: Vec::new(),
         };
         file.save(&module, &many);
-        assert_eq!(file.load(&module), Some(hints(&plan)));
+        assert_eq!(loaded(&file, &module), Some(hints(&plan)));
     }
 
     #[test]
@@ -359,7 +389,7 @@ mod tests {
                 let mut bad = good.clone();
                 bad[at] ^= 1 << bit;
                 std::fs::write(&path, &bad).unwrap();
-                let kept = open(&folder, false).unwrap().load(&module);
+                let kept = loaded(&open(&folder, false).unwrap(), &module);
                 let proven = kept.and_then(|kept| prove(&module, &kept, |_| true));
                 let harmless = |proven: PatchPlan| proven.sites.is_empty() || proven == plan;
                 assert!(proven.is_none_or(harmless), "byte {at}");
