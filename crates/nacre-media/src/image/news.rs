@@ -14,8 +14,8 @@ const DIRTY_SHARE: u64 = 4;
 const FILLS_SHARE: u64 = 2;
 /// From so many granules on what is new goes home in the background: 16 MiB.
 const NEWS_FILL: u64 = (16 << 20) / GRANULE;
-/// So many granules may be dirty in any case while somebody waits for the disk: 512 KiB.
-const ALLOWED: u64 = (512 << 10) / GRANULE;
+/// So many granules may be dirty in any case while somebody waits for the disk: 4 MiB.
+const ALLOWED: u64 = (4 << 20) / GRANULE;
 /// So many seconds after a program has synced another one may be waiting soon.
 const ASKS_AGAIN: u64 = 10;
 /// From this part of what may be dirty on contents are overwritten elsewhere. The explorer has
