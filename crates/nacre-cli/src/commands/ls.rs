@@ -8,6 +8,7 @@ use clap::Args;
 use nacre_fs::{FileType, Fs, InodeRef, Stat};
 use nacre_volume::Access;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -38,8 +39,6 @@ pub struct Arguments {
 
 #[derive(Serialize)]
 struct Line {
-    /// What the path is relative to, if that is a folder: as it was asked for.
-    below: String,
     path: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -54,25 +53,35 @@ struct Line {
     target: Option<String>,
 }
 
+/// A line for programs.
+#[derive(Serialize)]
+struct Row<'l> {
+    /// What the path is relative to, if that is a folder: as it was asked for.
+    below: &'l str,
+    #[serde(flatten)]
+    line: &'l Line,
+}
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let listings = arguments
-        .places
-        .iter()
-        .map(|place| listing(arguments, place));
+    let places = arguments.places.iter();
+    let listings = places.map(|place| Ok((place.to_string_lossy(), listing(arguments, place)?)));
     let listings = listings.collect::<Result<Vec<_>>>()?;
     if arguments.json {
-        let lines: Vec<&Line> = listings.iter().flatten().collect();
-        output::json(&lines)?;
+        output::json(&listings.iter().flat_map(rows).collect::<Vec<Row>>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (place, lines) in arguments.places.iter().zip(&listings) {
+    for (place, lines) in &listings {
         if listings.len() > 1 {
-            output::write(format!("{}:\n", output::harmless(&place.to_string_lossy())).as_bytes())?;
+            output::write(format!("{}:\n", output::harmless(place)).as_bytes())?;
         }
         let show = if arguments.long { long } else { short };
         output::write(lines.iter().map(show).collect::<String>().as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn rows<'l>((place, lines): &'l (Cow<'_, str>, Vec<Line>)) -> impl Iterator<Item = Row<'l>> {
+    lines.iter().map(|line| Row { below: place, line })
 }
 
 /// What is at a place, or in the folder there.
@@ -88,9 +97,6 @@ fn listing(arguments: &Arguments, asked: &OsStr) -> Result<Vec<Line>> {
         }
         list(fs, found.node, &place, "", arguments.recursive, &mut lines)
     })?;
-    for line in &mut lines {
-        line.below = asked.to_string_lossy().into_owned();
-    }
     Ok(lines)
 }
 
@@ -120,7 +126,6 @@ fn line(fs: &Fs, node: InodeRef, path: String, place: &TreePath) -> Result<Line>
         _ => None,
     };
     Ok(Line {
-        below: String::new(),
         path,
         kind: kind(stat.file_type()),
         mode: format!("{:04o}", stat.mode & 0o7777),
