@@ -3,6 +3,7 @@
 //   disk-speed overwrite FOLDER COUNT PROCESSES   write 4 KiB at random, fsync
 //   disk-speed create    FOLDER COUNT PROCESSES   create, write 4 KiB, fsync, close
 //   disk-speed busy      FOLDER COUNT MIBS        write 4 KiB, fsync, wait 5 ms, while another process writes so much
+//   disk-speed large     FOLDER COUNT CUT         overwrite 1 MiB by calls of 64 KiB, fsync; CUT 1: of a file that is cut first
 //   disk-speed raw       FILE   COUNT BYTES       the same disk without anything: O_DIRECT | O_DSYNC, in turn
 //
 // Prints microseconds for each call of one process, by the clock of all, and bytes that the device of $STAT (a file of
@@ -128,6 +129,24 @@ static double busy(const char *folder, int count, int mibs) {
     return each[calls / 2];
 }
 
+static double large(const char *folder, int count, int cut) {
+    enum { CALL = 64 << 10, LEN = 1 << 20 };
+    static char bytes[CALL];
+    char path[4096];
+    snprintf(path, sizeof path, "%s/large", folder);
+    double begin = 0;
+    // The first one makes the file.
+    for (int i = -1; i < count; i++) {
+        if (i == 0) before = device(), begin = now();
+        int fd = open(path, O_RDWR | O_CREAT | (cut ? O_TRUNC : 0), 0600);
+        must(fd >= 0, path);
+        memset(bytes, i, CALL);
+        for (int at = 0; at < LEN; at += CALL) must(pwrite(fd, bytes, CALL, at) == CALL, "write");
+        must(!fsync(fd) && !close(fd), "fsync");
+    }
+    return (now() - begin) / count;
+}
+
 static double raw(const char *path, int count, int size) {
     enum { LEN = 4 << 20 };
     char *bytes = aligned_alloc(PAGE, LEN);
@@ -148,6 +167,7 @@ int main(int argc, char **arguments) {
     int count = atoi(arguments[3]), number = atoi(arguments[4]);
     double each = *what == 'r'   ? raw(arguments[2], count, number)
                   : *what == 'b' ? busy(arguments[2], count, number)
+                  : *what == 'l' ? large(arguments[2], count, number)
                                  : together(what, arguments[2], count, number);
     printf("%.1f %ld\n", each, device() - before);
     return 0;

@@ -23,7 +23,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
 NACRE = os.environ.get("NACRE", str(TARGET / "release/nacre"))
-PAGE, RECORD, TRANSACTION = 4096, 8192, 200
+PAGE, RECORD, TRANSACTION, LARGE = 4096, 8192, 200, 1 << 20
 
 
 def transactions(folder, mode, count):
@@ -38,12 +38,14 @@ def transactions(folder, mode, count):
     print((time.perf_counter() - begin) / count * 1e6, written() - before)
 
 
-# Calls of the program for each row, and bytes that one call of all processes writes.
+# For each row what the program does, its last argument, and bytes that one call of all processes writes.
 ROWS = {
     "write 4 KiB + fsync": (["overwrite"], 1, PAGE),
     "the same, 8 processes": (["overwrite"], 8, 8 * PAGE),
     "write 4 KiB + fsync beside a writer of 1 GiB": (["busy"], 1024, PAGE),
     "create, write 4 KiB, fsync, close": (["create"], 1, PAGE),
+    "overwrite 1 MiB + fsync": (["large"], 0, LARGE),
+    "cut, write 1 MiB, fsync": (["large"], 1, LARGE),
     "sqlite, WAL, full": (["wal"], 1, TRANSACTION),
     "sqlite, rollback, full": (["delete"], 1, TRANSACTION),
 }
@@ -62,7 +64,7 @@ def run(command, bytes_of_all):
 
 
 def one_round(row, stage, calls, results):
-    what, processes, size = ROWS[row]
+    what, number, size = ROWS[row]
     for place in ("nacre", "ext4"):
         folder, prefix = pathlib.Path("/nacre"), []
         if place == "nacre":
@@ -74,7 +76,7 @@ def one_round(row, stage, calls, results):
         else:
             folder = stage / "ext4"
             folder.mkdir()
-        program = [stage / "disk-speed", *what, folder, str(calls), str(processes)]
+        program = [stage / "disk-speed", *what, folder, str(calls), str(number)]
         if what[0] in ("wal", "delete"):
             program = [sys.executable, __file__, "--transactions", what[0], folder, str(calls)]
         results.setdefault(place, []).append(run([*prefix, *program], calls * size))

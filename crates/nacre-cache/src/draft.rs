@@ -62,6 +62,11 @@ impl Draft {
         self.buffer.bytes().len() as u64
     }
 
+    /// As [`Draft::record`], without the zeros at its end.
+    pub(crate) fn sealed(&self) -> &[u8] {
+        &self.buffer.bytes()[..self.len]
+    }
+
     /// The record as it was appended last.
     pub fn record(&self) -> &[u8] {
         self.buffer.bytes()

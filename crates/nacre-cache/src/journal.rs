@@ -273,25 +273,27 @@ impl<D: Disk> Journal<D> {
 
     /// Writes records home that are not there yet, if that gathers in memory and there are enough
     /// of them (J3). Nobody waits for the disk: it begins to write what has gathered while the
-    /// journal fills, of which the newest record took `grown` bytes. So a checkpoint has little to
-    /// wait for.
+    /// journal fills. So a checkpoint has little to wait for.
     ///
-    /// The caller has noted the [position](Journal::position) behind the records. Without it
-    /// another process would put its next record over one of which parts are home already. `room`
-    /// is memory for records, which is wanted again.
+    /// The newest record is the one that was appended last. The caller has noted the
+    /// [position](Journal::position) behind it. Without it another process would put its next
+    /// record over one of which parts are home already. `room` is memory for older records, which
+    /// is wanted again.
     pub fn bring_home(
         &mut self,
-        grown: u64,
+        newest: &Draft,
         room: &mut Buffer,
         recall: Recall<'_>,
     ) -> Result<(), JournalError> {
+        let grown = newest.needed();
         let Some(enough) = self.disk.gathers().filter(|_| !self.failed) else {
             return Ok(());
         };
         let (len, from) = (self.len - RECORDS_AT, self.away_from());
         let batch = enough.min(len / BATCHES).max(grown);
         if self.end - from.place >= batch {
-            let mut window = Window::recalled(from.place..self.end, mem::take(room), recall);
+            let newest = (self.end - grown, newest.sealed());
+            let mut window = Window::recalled((from.place, newest), mem::take(room), recall);
             // More than comes, where somebody died and did not say how far he was.
             (self.home, _) = self.write_home(from, 2 * batch, &mut window)?;
             *room = window.bytes;
@@ -345,7 +347,7 @@ impl<D: Disk> Journal<D> {
         &self,
         from: At,
         most: u64,
-        window: &mut Window,
+        window: &mut Window<'_>,
         mut found: impl FnMut(Piece<'_>, u64) -> Result<(), JournalError>,
     ) -> Result<At, JournalError> {
         let At {
@@ -353,32 +355,36 @@ impl<D: Disk> Journal<D> {
             mut place,
         } = from;
         while place < self.end && place - from.place < most {
-            let len = self.len_of_record(window, place, number)?;
-            let pieces = pieces_of(window.part(place, len)).ok_or(JournalError::Damaged)?;
+            let record = self.record(window, place, number)?;
+            let pieces = pieces_of(record).ok_or(JournalError::Damaged)?;
             let mut at = place + (HEAD + pieces.len() * PIECE) as u64;
             for piece in pieces {
                 found(piece, at)?;
                 at += piece.bytes.len() as u64;
             }
-            place += padded(len);
+            place += padded(record.len() as u64);
             number = number.wrapping_add(1);
         }
         Ok(At { number, place })
     }
 
-    /// Bytes of a record that counts, which is in the window then.
-    fn len_of_record(
+    /// A record that counts, without the zeros at its end.
+    fn record<'w>(
         &self,
-        window: &mut Window,
+        window: &'w mut Window<'_>,
         place: u64,
         number: u64,
-    ) -> Result<u64, JournalError> {
+    ) -> Result<&'w [u8], JournalError> {
+        if let Some(newest) = window.newest.filter(|newest| newest.0 == place) {
+            return Ok(newest.1);
+        }
         let mut found = self.read_record(window, place, number)?;
         if found.is_none() && window.is_recalled {
             window.clear();
             found = self.read_record(window, place, number)?;
         }
-        found.map(|(len, _)| len).ok_or(JournalError::Damaged)
+        let (len, _) = found.ok_or(JournalError::Damaged)?;
+        Ok(window.part(place, len))
     }
 
     /// Brings all versions to their home places and begins the journal again; answers how many
@@ -408,7 +414,7 @@ impl<D: Disk> Journal<D> {
         &self,
         from: At,
         most: u64,
-        window: &mut Window,
+        window: &mut Window<'_>,
     ) -> Result<(At, u64), JournalError> {
         let mut newest = Newest::default();
         let next = self.each_piece_from(from, most, window, |piece, place| {
@@ -421,6 +427,12 @@ impl<D: Disk> Journal<D> {
         })?;
         let (mut buffer, mut written) = (Buffer::default(), 0);
         newest.each_run(HOME_MAX, |run, parts| {
+            written += run.end - run.start;
+            if let [(home, place)] = parts
+                && let Some(known) = window.get(*place, home.end - home.start)
+            {
+                return self.disk.write(run.start, known);
+            }
             buffer.set_len((run.end - run.start) as usize);
             for (home, place) in parts {
                 let (start, end) = (home.start - run.start, home.end - run.start);
@@ -430,7 +442,6 @@ impl<D: Disk> Journal<D> {
                     None => self.disk.read(self.at + place, bytes)?,
                 }
             }
-            written += run.end - run.start;
             self.disk.write(run.start, buffer.bytes())
         })?;
         Ok((next, written))
@@ -450,7 +461,7 @@ impl<D: Disk> Journal<D> {
     /// counts as `number`. It is in the window then.
     fn read_record(
         &self,
-        window: &mut Window,
+        window: &mut Window<'_>,
         place: u64,
         number: u64,
     ) -> Result<Option<(u64, u32)>, JournalError> {
@@ -477,7 +488,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Sees to it that a part of the journal is in the window.
-    fn look_at(&self, window: &mut Window, place: u64, len: u64) -> Result<(), JournalError> {
+    fn look_at(&self, window: &mut Window<'_>, place: u64, len: u64) -> Result<(), JournalError> {
         if window.has(place, len) {
             return Ok(());
         }
@@ -540,16 +551,18 @@ impl<D: Disk> Journal<D> {
 
 /// A part of the journal as it was read.
 #[derive(Default)]
-struct Window {
+struct Window<'r> {
     place: u64,
     bytes: Buffer,
     /// So much is read at once, if there is so much.
     least: u64,
     /// It is what somebody remembers, and may be wrong.
     is_recalled: bool,
+    /// The record that was written last, and where: it is known for sure.
+    newest: Option<(u64, &'r [u8])>,
 }
 
-impl Window {
+impl<'r> Window<'r> {
     /// Nothing yet; as much as there is in these places is read at once.
     fn at_most(places: Range<u64>) -> Self {
         Self {
@@ -559,11 +572,13 @@ impl Window {
         }
     }
 
-    /// What is remembered of a part of the journal, or nothing, to be read as much at once.
-    fn recalled(places: Range<u64>, room: Buffer, recall: Recall<'_>) -> Self {
+    /// What is remembered of the journal from a place on, or nothing, to be read as much at once;
+    /// and its newest record.
+    fn recalled((from, newest): (u64, (u64, &'r [u8])), room: Buffer, recall: Recall<'_>) -> Self {
         let mut window = Self {
             bytes: room,
-            ..Self::at_most(places)
+            newest: Some(newest),
+            ..Self::at_most(from..newest.0)
         };
         window.bytes.set_len(window.least as usize);
         window.is_recalled = recall(window.place, window.bytes.bytes_mut());
@@ -580,8 +595,17 @@ impl Window {
 
     /// A part of the journal, if it is here.
     fn get(&self, place: u64, len: u64) -> Option<&[u8]> {
-        let start = usize::try_from(place.checked_sub(self.place)?).ok()?;
-        self.bytes.bytes().get(start..start + len as usize)
+        let part = |from: u64, bytes: &'_ [u8]| {
+            let start = usize::try_from(place.checked_sub(from)?).ok()?;
+            Some(start..start + len as usize).filter(|part| part.end <= bytes.len())
+        };
+        if let Some((from, record)) = self.newest
+            && let Some(part) = part(from, record)
+        {
+            return Some(&record[part]);
+        }
+        let bytes = self.bytes.bytes();
+        part(self.place, bytes).map(|part| &bytes[part])
     }
 
     fn has(&self, place: u64, len: u64) -> bool {

@@ -223,7 +223,7 @@ fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError
         }
         done => done?,
     }
-    journal.bring_home(draft.needed(), &mut Buffer::default(), &nothing)
+    journal.bring_home(&draft, &mut Buffer::default(), &nothing)
 }
 
 /// Writes home what the next version will have, as if the order did not matter.
@@ -367,16 +367,16 @@ enum Memory {
     Nothing,
     /// As long ago, all of it.
     Old,
-    /// The newest record is missing.
+    /// The newer record is missing.
     Behind,
-    /// A byte of the newest record's contents.
+    /// A byte of the newer record's contents.
     Turned,
     /// Of another pool.
     Foreign,
 }
 
 impl Memory {
-    /// Changes what the disk has from `start` on, of which the newest record has the second half.
+    /// Changes what the disk has of two records, of which the newer one is the second half.
     fn change(self, to: &mut [u8]) {
         let half = to.len() / 2;
         match self {
@@ -395,10 +395,11 @@ fn what_is_remembered_of_records_is_not_read_and_not_trusted() {
     for memory in [Right, Nothing, Old, Behind, Turned, Foreign] {
         let model = Model::new(empty(), usize::MAX, Fault::None).of_kind(KINDS[2]);
         let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-        for number in 1..=2 {
+        let [_, _, newest] = [1, 2, 3].map(|number| {
             let mut draft = draft(&places(number), 700, number as u8);
             journal.append(&mut draft).unwrap();
-        }
+            draft
+        });
         let recall = |place: u64, to: &mut [u8]| {
             let at = (JOURNAL_AT + place) as usize;
             to.copy_from_slice(&model.0.borrow().view()[at..at + to.len()]);
@@ -407,11 +408,24 @@ fn what_is_remembered_of_records_is_not_read_and_not_trusted() {
         };
         model.0.borrow_mut().read = 0;
         journal
-            .bring_home(4096, &mut Buffer::default(), &recall)
+            .bring_home(&newest, &mut Buffer::default(), &recall)
             .unwrap();
+        // As much as twice the newest one goes home.
         let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
         assert!(home, "{memory:?}");
         assert_eq!(model.0.borrow().read == 0, memory == Right, "{memory:?}");
+    }
+}
+
+#[test]
+fn the_newest_record_goes_home_from_memory() {
+    let model = Model::new(empty(), usize::MAX, Fault::None).of_kind(KINDS[2]);
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    model.0.borrow_mut().read = 0;
+    for number in 1..=3 {
+        append(&mut journal, number).unwrap();
+        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(number);
+        assert!(home && model.0.borrow().read == 0, "record {number}");
     }
 }
 
@@ -622,7 +636,7 @@ fn work_on_twins(twins: &Twins<'_>, wrong: Wrong) -> (u64, bool) {
         };
         if append().is_err()
             || journal
-                .bring_home(draft.needed(), &mut Buffer::default(), &nothing)
+                .bring_home(&draft, &mut Buffer::default(), &nothing)
                 .is_err()
         {
             return (number - 1, true);

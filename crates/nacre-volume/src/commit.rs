@@ -11,12 +11,13 @@ use nacre_cache::{At, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{
     Access, Committer, GRANULE, Image, ImageWord, MediaFailed, News, NewsRoom, Pace,
 };
-use nacre_types::{UNIT_SIZE, Uuid, VolumeOffset, site};
+use nacre_types::{UNIT_SIZE, UnitNo, Uuid, VolumeOffset, site};
 
 use crate::cache::{Cache, CacheInfo};
 use crate::disk::DeviceDisk;
 use crate::error::VolumeError;
-use crate::layout::LEAST_ROOM;
+use crate::layout::{DATA_START, LEAST_ROOM};
+use crate::scrub::in_volume;
 use crate::version::{Copies, MORE, Version, VersionRoom};
 use crate::volume::Volume;
 
@@ -30,8 +31,8 @@ const AHEAD: u64 = if cfg!(feature = "explore") {
 } else {
     16 << 20
 };
-/// It is copied in pieces of at most this size.
-const AHEAD_PIECE: u64 = 4 << 20;
+/// It is copied in pieces of at most this size, to memory that is kept.
+const AHEAD_PIECE: u64 = 1 << 20;
 /// Pieces from this size on are waited for one by one.
 const LARGE: u64 = 1 << 20;
 
@@ -158,12 +159,13 @@ fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64
     let mut buffer = cache.buffer();
     let (disk, mut gathered) = (&cache.disk, Vec::new());
     homes.iter().for_each(|home| disk.expect(home.clone()));
+    let few = homes.len() <= FEW_WRITES;
     for home in homes {
         for at in (home.start..home.end).step_by(AHEAD_PIECE as usize) {
             let piece = at..home.end.min(at + AHEAD_PIECE);
             buffer.set_len(len(&piece) as usize);
             image.copy(piece.start, buffer.bytes_mut());
-            if len(&piece) >= LARGE {
+            if few || len(&piece) >= LARGE {
                 disk.write_through(piece.start, buffer.bytes())?;
             } else {
                 disk.write(piece.start, buffer.bytes())?;
@@ -528,7 +530,7 @@ impl Volume {
         // The record is durable, whatever becomes of this: else a checkpoint does it.
         let recall = |place: u64, to: &mut [u8]| cache.recall(image, place, to);
         let mut room = cache.buffer();
-        let _ = journal.bring_home(draft.needed(), &mut room, &recall);
+        let _ = journal.bring_home(draft, &mut room, &recall);
         cache.keep_buffer(room);
         Ok(journal.position().home)
     }
@@ -589,10 +591,36 @@ impl Volume {
         }
     }
 
-    /// Whether so much waits for the journal that contents had better be overwritten elsewhere.
-    pub fn is_crowded(&self) -> bool {
+    /// Whether what is stored to free units has to go through the journal: the version that the
+    /// disk has may need what they hold.
+    pub fn is_spent(&self, at: VolumeOffset, len: u64) -> bool {
+        let imaged = self.imaged(at);
+        imaged.is_some_and(|(image, at)| image.is_spent(at, len))
+    }
+
+    /// As [`Volume::is_spent`], of the 64 units from a multiple of 64 on, each a bit.
+    pub fn spent_of(&self, first: UnitNo) -> u64 {
+        const { assert!(DATA_START.is_multiple_of(UNIT_SIZE * u64::BITS as u64)) };
+        let imaged = self.imaged(first.offset());
+        imaged.map_or(0, |(image, at)| image.spent_of(at))
+    }
+
+    /// Calls `found` with units, that many, that were freed and are spent no more since the version
+    /// that was written last. Nobody takes a version meanwhile.
+    pub fn each_regained(&self, mut found: impl FnMut(UnitNo, u64)) {
+        if let Some(image) = self.head.media.image() {
+            image.each_regained(|range| {
+                let start = in_volume(range.start).0 / UNIT_SIZE;
+                found(UnitNo(start), len(&range) / UNIT_SIZE);
+            });
+        }
+    }
+
+    /// Whether contents that a call overwrites, of so many bytes, had better be stored elsewhere:
+    /// all of it would go through the journal.
+    pub fn had_better_move(&self, len: usize) -> bool {
         let image = self.head.media.image();
-        image.is_some_and(Image::is_crowded)
+        image.is_some_and(|image| image.had_better_move(len))
     }
 
     /// How many of the first of `count` units are alike, and whether overwriting them would cost

@@ -219,9 +219,58 @@ fn large_new_contents_are_written_once() {
     assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
     // In place they are journaled, and a copy of the disk has either all or nothing of them.
     volume_of(&fs).set_room(64 << 20);
-    write(&fs, node, 0, &pattern(0, 1 << 20, 8));
+    for (at, bytes) in (0..)
+        .step_by(16 << 10)
+        .zip(pattern(0, 1 << 20, 8).chunks(16 << 10))
+    {
+        write(&fs, node, at, bytes);
+    }
     fs.commit().expect("commit");
     assert!(info(&fs).committed_bytes - after.committed_bytes >= 1 << 20);
+    fs.into_store().close().expect("close");
+}
+
+/// A file whose contents are replaced again and again, be it by large calls where they are, or
+/// behind a cut to nothing.
+#[test]
+fn large_contents_that_replace_others_are_written_once_and_use_memory_again() {
+    const LEN: usize = 1 << 20;
+    const PART: usize = 64 << 10;
+    let disk = Disk::new(128 << 20);
+    let fs = disk.open();
+    volume_of(&fs).set_room(64 << 20);
+    let node = file(&fs, fs.root(), "f");
+    let replace = |round: u64, cut: bool| {
+        if cut {
+            fs.set_size(&root(), node, 0).expect("cut");
+        }
+        let bytes = pattern(0, LEN, round);
+        for (at, part) in (0..).step_by(PART).zip(bytes.chunks(PART)) {
+            write(&fs, node, at, part);
+        }
+        fs.commit().expect("commit");
+        bytes
+    };
+    for cut in [false, true] {
+        (0..3).for_each(|round| _ = replace(round, cut));
+        let before = info(&fs);
+        for round in 3..11 {
+            let bytes = replace(round, cut);
+            assert!(read(&fs, node, 0, LEN) == bytes);
+        }
+        let after = info(&fs);
+        let journal = after.committed_bytes - before.committed_bytes;
+        let home = after.home_bytes - before.home_bytes;
+        let memory = after.present_bytes - before.present_bytes;
+        assert!(journal < 1 << 20, "{journal} bytes of the journal");
+        assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
+        assert!(
+            memory < 2 << 20,
+            "{memory} bytes of memory more, cut: {cut}"
+        );
+    }
+    assert!(copy_has(&disk, "f", &pattern(0, LEN, 10)));
+    assert_sound(&fs);
     fs.into_store().close().expect("close");
 }
 

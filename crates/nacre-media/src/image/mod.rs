@@ -653,7 +653,47 @@ impl Image {
     pub fn note_freed(&self, at: u64, len: u64) {
         let _entered = self.enter_gate();
         let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
-        self.freed[set].insert(units(at..at + len));
+        let units = units(at..at + len);
+        // What means nothing yet may be used for something else at once.
+        if self.is_new(units.clone()) {
+            return;
+        }
+        for unit in units.filter(|&unit| !self.is_new(unit..unit + 1)) {
+            self.freed[set].insert(unit..unit + 1);
+        }
+    }
+
+    /// Whether what is stored to free units has to go through the journal: the version that the
+    /// disk has may need what they hold, or the journal has something of them.
+    pub fn is_spent(&self, at: u64, len: u64) -> bool {
+        let units = units(at..at + len);
+        self.was_freed(units.clone()) || self.away.has_any(units)
+    }
+
+    /// As [`Image::is_spent`], of the 64 units from a place on, each a bit.
+    pub fn spent_of(&self, at: u64) -> u64 {
+        let word = (at / UNIT_SIZE / u64::from(u64::BITS)) as usize;
+        let head = self.head();
+        let current = head.current.load(Ordering::SeqCst) as usize & 1;
+        let before = match head.settled.load(Ordering::SeqCst) {
+            0 => self.freed[1 - current].word(word),
+            _ => 0,
+        };
+        self.freed[current].word(word) | before | self.away.word(word)
+    }
+
+    /// Calls `found` with what was freed before the version that was written last was taken, and is
+    /// spent no more. Nobody takes a version meanwhile.
+    pub fn each_regained(&self, mut found: impl FnMut(Range<u64>)) {
+        let current = self.head().current.load(Ordering::SeqCst) as usize & 1;
+        let is_away = |unit: &u64| self.away.has_any(*unit..unit + 1);
+        self.freed[1 - current].each_range(|freed| {
+            let mut left = freed;
+            while let Some(start) = left.find(|unit| !is_away(unit)) {
+                let end = left.find(is_away).unwrap_or(left.end);
+                found(start * UNIT_SIZE..end * UNIT_SIZE);
+            }
+        });
     }
 
     /// What was taken and freed so far is not known: somebody has found out again what is free.

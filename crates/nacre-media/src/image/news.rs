@@ -14,8 +14,12 @@ const DIRTY_SHARE: u64 = 4;
 const FILLS_SHARE: u64 = 2;
 /// From so many granules on what is new goes home in the background: 16 MiB.
 const NEWS_FILL: u64 = (16 << 20) / GRANULE;
-/// So many granules may be dirty in any case while somebody waits for the disk: 4 MiB.
-const ALLOWED: u64 = (4 << 20) / GRANULE;
+/// Calls that overwrite so much are for fresh units: to write it once costs less than to write it
+/// twice, by a wait more.
+const LARGE: usize = 64 << 10;
+/// So many granules of what is new may be dirty in any case while somebody waits for the disk: 512
+/// KiB.
+const ALLOWED: u64 = (512 << 10) / GRANULE;
 /// So many seconds after a program has synced another one may be waiting soon.
 const ASKS_AGAIN: u64 = 10;
 /// From this part of what may be dirty on contents are overwritten elsewhere. The explorer has
@@ -130,7 +134,8 @@ impl Image {
         });
         let news = News { words, alone };
         let dirty = head.dirty.fetch_sub(news.granules(), SeqCst);
-        self.press(dirty, news.granules(), pace == Pace::Presses);
+        let new = dirty.saturating_sub(head.old.load(Relaxed));
+        self.press(new, news.granules(), pace == Pace::Presses);
         news
     }
 
@@ -145,10 +150,10 @@ impl Image {
         new.fold(0, |all, unit| all | of_unit(unit))
     }
 
-    fn press(&self, dirty: u64, goes: u64, presses: bool) {
+    fn press(&self, new: u64, goes: u64, presses: bool) {
         let allowed = &self.head().allowed;
         let next = match presses || self.asks() {
-            true => allowed.load(Relaxed).min(dirty).saturating_sub(goes / 2),
+            true => allowed.load(Relaxed).min(new).saturating_sub(goes / 2),
             false => u64::MAX,
         };
         allowed.store(next.max(ALLOWED), Relaxed);
@@ -205,14 +210,20 @@ impl Image {
         (room / DIRTY_SHARE).saturating_mul(GRANULES)
     }
 
-    /// How many granules may be dirty.
+    /// Whether more is dirty than may be. What is new has a limit of its own where it passes by the
+    /// journal.
     #[inline]
-    fn most_dirty(&self) -> u64 {
-        let most = match self.passes.load(Relaxed) {
-            true => self.head().allowed.load(Relaxed),
-            false => self.limit.load(Relaxed),
+    fn is_full(&self) -> bool {
+        let head = self.head();
+        let dirty = head.dirty.load(Relaxed);
+        let has_most = match self.passes.load(Relaxed) {
+            true => {
+                let new = dirty.saturating_sub(head.old.load(Relaxed));
+                new >= head.allowed.load(Relaxed)
+            }
+            false => dirty >= self.limit.load(Relaxed),
         };
-        most.min(self.most_in_room())
+        has_most || dirty >= self.most_in_room()
     }
 
     /// Whether so much is dirty that must go through the journal that whoever commits for others
@@ -250,9 +261,14 @@ impl Image {
 
     /// Whether so much waits for the journal that contents had better be overwritten elsewhere:
     /// then they are new.
-    pub fn is_crowded(&self) -> bool {
+    fn is_crowded(&self) -> bool {
         let old = self.head().old.load(Relaxed);
-        self.passes.load(Relaxed) && old > 0 && old >= self.most_old() / CROWDED_SHARE
+        old > 0 && old >= self.most_old() / CROWDED_SHARE
+    }
+
+    /// Whether contents that a call overwrites, of so many bytes, had better be stored elsewhere.
+    pub fn had_better_move(&self, len: usize) -> bool {
+        self.passes.load(Relaxed) && (len >= LARGE || self.is_crowded())
     }
 
     /// How many of the first of `count` units are alike, and whether overwriting them would cost
@@ -274,8 +290,7 @@ impl Image {
     #[inline]
     pub(super) fn slow_down(&self) {
         let head = self.head();
-        let is_full = head.dirty.load(Relaxed) >= self.most_dirty();
-        if is_full || head.old.load(Relaxed) >= self.most_old() {
+        if self.is_full() || head.old.load(Relaxed) >= self.most_old() {
             self.wait_for_disk();
         }
     }
@@ -286,13 +301,12 @@ impl Image {
         let Some(committer) = self.committer.get() else {
             return;
         };
-        let is_full = || head.dirty.load(Relaxed) >= self.most_dirty();
         let has_old = head.old.load(Relaxed) >= self.most_old();
         if has_old || !self.passes.load(Relaxed) {
             let _ = committer.commit();
         }
         let mut goes_on = self.passes.load(Relaxed);
-        while goes_on && is_full() {
+        while goes_on && self.is_full() {
             goes_on = match committer.make_room() {
                 // All that is dirty must go through the journal, and is less than that may have.
                 Ok(false) => committer.commit().is_ok(),

@@ -142,6 +142,41 @@ fn what_could_not_go_ahead_is_noted_still() {
 }
 
 #[test]
+fn what_is_freed_is_spent_until_a_version_has_that_and_the_journal_nothing_of_it() {
+    let stage = stage();
+    let image = &stage.image;
+    let is_spent = |unit: u64| {
+        let word = image.spent_of(unit / 64 * 64 * UNIT_SIZE);
+        let is_spent = image.is_spent(unit * UNIT_SIZE, UNIT_SIZE);
+        assert_eq!(word >> (unit % 64) & 1 == 1, is_spent, "unit {unit}");
+        is_spent
+    };
+    let regained = || {
+        let mut found = Vec::new();
+        image.each_regained(|range| found.push(range.start / UNIT_SIZE..range.end / UNIT_SIZE));
+        found
+    };
+    version(image, true);
+    store_new(image, 20..22);
+    image.note_freed(20 * UNIT_SIZE, UNIT_SIZE);
+    image.note_freed(60 * UNIT_SIZE, 2 * UNIT_SIZE);
+    assert_eq!([20, 60, 61].map(is_spent), [false, true, true]);
+    image.take(|_, _| {});
+    image.note_freed(63 * UNIT_SIZE, UNIT_SIZE);
+    assert_eq!([60, 63].map(is_spent), [true, true], "it may fail");
+    image.written([].iter());
+    assert_eq!([60, 61, 63].map(is_spent), [false, false, true]);
+    assert_eq!(regained(), std::slice::from_ref(&(60..62)));
+    store(image, 65);
+    image.note_freed(64 * UNIT_SIZE, 3 * UNIT_SIZE);
+    version(image, true);
+    assert_eq!([63, 64, 65].map(is_spent), [false, false, true]);
+    assert_eq!(regained(), [63..65, 66..67]);
+    image.came_home();
+    assert!(!is_spent(65));
+}
+
+#[test]
 fn units_that_are_not_there_are_stored_without_being_read() {
     let stage = stage();
     let image = &stage.image;
@@ -171,9 +206,11 @@ fn much_that_waits_for_the_journal_is_overwritten_elsewhere() {
     image.set_room(1 << 30);
     version(image, true);
     store_new(image, 20..24);
-    assert!(!image.is_crowded() && !image.fills(), "that is new");
+    assert!(!image.had_better_move(8), "that is new");
+    assert!(image.had_better_move(64 << 10), "a large call");
+    assert!(!image.fills());
     (30..46).for_each(|unit| store(image, unit));
-    assert!(image.is_crowded() && !image.fills());
+    assert!(image.had_better_move(8) && !image.fills());
     let first = |unit: u64, count| image.first_alike(unit * UNIT_SIZE, count);
     assert_eq!(first(22, 4), (2, false));
     assert_eq!(first(24, 10), (6, true));
@@ -194,9 +231,9 @@ fn who_waits_while_nothing_is_new_commits() {
     // As while programs sync.
     image.head().allowed.store(16, SeqCst);
     version(image, true);
-    (30..46).for_each(|unit| store(image, unit));
+    store_new(image, 30..46);
     stage.jester.nothing_new.store(100, SeqCst);
-    let commits = |image: &Image| assert!(version(image, true).is_empty());
+    let commits = |image: &Image| assert_eq!(version(image, true).len(), 16);
     *stage.jester.at_commit.lock().unwrap() = Some(Box::new(commits));
     store(image, 46);
     assert_eq!(stage.jester.nothing_new.load(SeqCst), 99);

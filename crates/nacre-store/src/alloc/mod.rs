@@ -94,6 +94,17 @@ impl<'a> Special<'a> {
         }
     }
 
+    /// Whether what is stored to free units need not go through the journal of a disk.
+    fn is_fresh(self, start: u64, count: u64) -> bool {
+        let len = count * UNIT_SIZE;
+        !self.volume.is_spent(UnitNo(start).offset(), len)
+    }
+
+    /// Of a word of units those for which that is not so.
+    fn spent_of(self, first: u64) -> u64 {
+        self.volume.spent_of(UnitNo(first))
+    }
+
     fn bits_in_front(self) -> &'a [AtomicU64] {
         &self.all_bits[..self
             .all_bits
@@ -186,7 +197,7 @@ impl<'a> Allocator<'a> {
     fn take_specially(&self, special: Special<'_>, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let run = match special.spread() {
             Some(spread) => self.take_spread(spread, goal, want)?,
-            None => self.take_anywhere(goal, want)?,
+            None => self.take_anywhere(goal.filter(|goal| special.is_fresh(goal.0, 1)), want)?,
         };
         special.note_taken(run);
         Some(run)
@@ -448,8 +459,10 @@ impl<'a> Allocator<'a> {
         let first = (self.hint.load(Relaxed) / GROUP_UNITS) as usize;
         for step in 0..groups.min(GROUP_SEARCH) {
             let group = (first + step) % groups;
-            if self.claim_words(group * GROUP_WORDS, GROUP_WORDS) {
-                let start = group as u64 * GROUP_UNITS;
+            let start = group as u64 * GROUP_UNITS;
+            if self.is_fresh(start, GROUP_UNITS)
+                && self.claim_words(group * GROUP_WORDS, GROUP_WORDS)
+            {
                 let more = self.take_at(start + GROUP_UNITS, want - GROUP_UNITS);
                 let count = GROUP_UNITS + more.map_or(0, |run| run.count);
                 return Some(Run {
@@ -476,7 +489,7 @@ impl<'a> Allocator<'a> {
         let first = first as usize % words;
         // Not modulo each time: a full pool has many words without room.
         for index in (first..words).chain(0..first).take(steps) {
-            if let Some(shift) = room(self.bits[index].load(Relaxed), wanted) {
+            if let Some(shift) = room(self.used_or_spent(index), wanted) {
                 let run = self.take_at(index as u64 * WORD + u64::from(shift), want);
                 if run.is_some() {
                     return run;
@@ -530,12 +543,37 @@ impl<'a> Allocator<'a> {
         if start < end {
             let freed = self.clear(start, end);
             self.free.fetch_add(freed, Relaxed);
-            if end - start >= REUSE_MIN && start < self.hint.load(Relaxed) {
-                // Used again first, from the lowest on: these units are in page tables already, and
-                // what lies above may never have been used.
-                self.hint.store(start, Relaxed);
+            if self.is_fresh(start, end - start) {
+                self.use_first(start, end);
             }
         }
+    }
+
+    /// Free units are used again first, from the lowest on: they are in page tables already, and
+    /// what lies above may never have been used.
+    pub(crate) fn use_first(&self, start: u64, end: u64) {
+        if end - start >= REUSE_MIN && start < self.hint.load(Relaxed) {
+            self.hint.store(start, Relaxed);
+        }
+        if let Some(spread) = self.special.and_then(Special::spread) {
+            spread.use_first(start, end);
+        }
+    }
+
+    /// The units of a word that are used, or had better be taken last.
+    #[inline]
+    fn used_or_spent(&self, index: usize) -> u64 {
+        let used = self.bits[index].load(Relaxed);
+        match self.special.filter(|_| used != FULL) {
+            Some(special) => used | special.spent_of(index as u64 * WORD),
+            None => used,
+        }
+    }
+
+    /// Whether what is stored to free units goes to its place, without a way through a journal.
+    fn is_fresh(&self, start: u64, count: u64) -> bool {
+        let fresh = |special: Special<'_>| special.is_fresh(start, count);
+        self.special.is_none_or(fresh)
     }
 
     /// Clears bits and returns how many were set; a damaged map may name a unit that is free

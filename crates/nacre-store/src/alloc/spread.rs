@@ -117,16 +117,22 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Counts `freed` units of a range; used again first, from the lowest on.
+    /// Counts `freed` units of a range.
     pub(super) fn count_freed(&self, (start, end): (u64, u64), freed: u64) {
         let mut left = freed;
         for (device, units) in self.parts(start, end) {
             let freed = units.min(left);
             left -= freed;
             self.devices[device].free_units.fetch_add(freed, Relaxed);
+        }
+    }
+
+    /// Free units are used again first, from the lowest on.
+    pub(super) fn use_first(&self, start: u64, end: u64) {
+        for (device, units) in self.parts(start, end) {
             let space = &self.devices[device];
             for hint in [&space.unit_hint, &space.stripe_hint] {
-                if freed >= super::REUSE_MIN && start < hint.load(Relaxed) {
+                if units >= super::REUSE_MIN && start < hint.load(Relaxed) {
                     hint.store(start, Relaxed);
                 }
             }
@@ -224,7 +230,7 @@ impl Allocator<'_> {
         let round = round.chain((units.start..first).step_by(stripe as usize));
         let run = round
             .take(STRIPE_SEARCH)
-            .filter(|&start| self.is_free(start, stripe))
+            .filter(|&start| self.is_free(start, stripe) && self.is_fresh(start, stripe))
             .find_map(|start| self.take_at(start, want))?;
         hint.store(run.start.0 + stripe, Relaxed);
         Some(run)
@@ -247,8 +253,8 @@ impl Allocator<'_> {
         let fit = |start: u64| self.take_at(start, want.min(stripe - start % stripe));
         let words = (first / WORD..units.end / WORD).take(ROOMY_SEARCH);
         let mut roomy = words.filter_map(|word| {
-            let free = self.bits[word as usize].load(Relaxed);
-            let shift = super::room(free, want.min(WORD) as u32)?;
+            let used = self.used_or_spent(word as usize);
+            let shift = super::room(used, want.min(WORD) as u32)?;
             Some(word * WORD + u64::from(shift))
         });
         let run = roomy

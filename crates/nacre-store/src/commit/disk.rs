@@ -14,13 +14,21 @@ use nacre_types::{UNIT_SIZE, UnitNo};
 use nacre_volume::{Access, Committer, MediaFailed, Numbers, Pace};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::alloc::Allocator;
 use crate::error::{Result, StoreError};
 use crate::store::{Attachment, Store};
 
 /// The disk gets what was stored so long ago, unless the pool says how long.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
-/// So many bytes of what is new are copied while nobody stores.
+/// From so many bytes on, what is new goes home before a version is taken, so that nobody waits
+/// while it is copied.
+const SOME_NEWS: u64 = if cfg!(feature = "explore") {
+    4 << 10
+} else {
+    256 << 10
+};
+/// Where others store meanwhile, so many bytes of it are copied while nobody does.
 const NEWS: u64 = if cfg!(feature = "explore") {
     4 << 10
 } else {
@@ -245,14 +253,14 @@ impl Attachment {
     /// stores. First what there is, at the disk's pace; then what came meanwhile, and who stores is
     /// slowed down.
     fn bring_most_news(&self, me: SlotRef) -> Result<()> {
-        let mut left = self.volume.new_bytes();
-        while self.volume.new_bytes() >= NEWS {
+        let (mut left, mut most) = (self.volume.new_bytes(), SOME_NEWS);
+        while self.volume.new_bytes() >= most {
             let pace = match left {
                 0 => Pace::Presses,
                 _ => Pace::All,
             };
             let gone = self.bring_news(me, pace)?;
-            left = left.saturating_sub(gone);
+            (left, most) = (left.saturating_sub(gone), NEWS);
             // Whoever waits for room may go on.
             self.session.commit_group().over();
             if gone == 0 {
@@ -279,7 +287,11 @@ impl Attachment {
         let begin = Instant::now();
         let done = self.volume.write_version(version);
         group.written(begin);
-        Ok(done?)
+        done?;
+        let allocator = Allocator::new(&self.session, &self.volume);
+        let regained = |start: UnitNo, count| allocator.use_first(start.0, start.0 + count);
+        self.volume.each_regained(regained);
+        Ok(())
     }
 }
 

@@ -3,6 +3,8 @@
 //! none between words, as a call that has not returned promises no more than sound metadata and no
 //! stale bytes.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use nacre_types::{FileOffset, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::{Unfenced, UserBytes};
 
@@ -173,6 +175,7 @@ impl Change<'_> {
                 before.join(stored);
                 return Ok(bytes.len());
             }
+            self.move_behind(leaf, page)?;
             old = own;
         }
         let reserved = old.entry.is_unwritten() && !others;
@@ -222,13 +225,25 @@ impl Change<'_> {
     #[inline(never)]
     fn split_moving_on_disk(&self, run: PageRun, at: FileOffset, len: usize) -> (PageRun, bool) {
         let (store, whole) = (self.file.store, len as u64 / UNIT_SIZE);
-        let may_move = store.volume().is_crowded() && !self.is_mapped() && self.has_spare_units();
-        if !may_move || at.in_page() != 0 || whole == 0 {
+        let is_for_it = at.in_page() == 0 && whole > 0 && store.volume().had_better_move(len);
+        if !is_for_it || self.is_mapped() || !self.has_spare_units() {
             return (run, false);
         }
         let count = run.count.min(whole);
         let (count, moves) = store.volume().first_alike(run.entry.unit().offset(), count);
         (PageRun { count, ..run }, moves)
+    }
+
+    /// What moves goes behind the page before it if it can, else to where units are used again
+    /// first: what is overwritten again and again stays where memory is.
+    fn move_behind(&self, leaf: Leaf, page: u64) -> Result<()> {
+        let goal = match leaf.holds(page.wrapping_sub(1)) {
+            true => self.file.map.run_in(leaf, page - 1, page)?.entry,
+            false => MapWord::HOLE,
+        };
+        let behind = goal.is_written().then(|| goal.unit().0 + 1);
+        self.icore.alloc_hint.store(behind.unwrap_or(0), Relaxed);
+        Ok(())
     }
 
     fn has_spare_units(&self) -> bool {

@@ -195,7 +195,8 @@ impl Store {
     ) -> Fast<usize> {
         let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
         let slice = self.volume().checked_slice(piece.at, from.len());
-        if slice.is_none() && from.len() as u64 >= UNIT_SIZE && self.volume().is_crowded() {
+        let may_move = slice.is_none() && from.len() as u64 >= UNIT_SIZE;
+        if may_move && self.volume().had_better_move(from.len()) {
             return None;
         }
         let part = offset.0 / PART;
