@@ -31,6 +31,8 @@ const AHEAD: u64 = if cfg!(feature = "explore") {
 } else {
     16 << 20
 };
+/// How fast the disk takes it is told by writes of at least so many bytes.
+const RATE_OF: u64 = 4 << 20;
 /// It is copied in pieces of at most this size, to memory that is kept.
 const AHEAD_PIECE: u64 = 1 << 20;
 /// Pieces from this size on are waited for one by one.
@@ -425,10 +427,17 @@ impl Volume {
         self.cached().is_some_and(|(_, image)| image.news_fill())
     }
 
-    /// Somebody waits for a version from now on, by this clock's seconds.
-    pub fn note_asked(&self, now: u64) {
+    /// No version presses any more those who store.
+    pub fn end_press(&self) {
         if let Some((_, image)) = self.cached() {
-            image.note_asked(now);
+            image.end_press();
+        }
+    }
+
+    /// Somebody waits for a version from now on.
+    pub fn note_asked(&self) {
+        if let Some((_, image)) = self.cached() {
+            image.note_asked();
         }
     }
 
@@ -449,10 +458,14 @@ impl Volume {
         let Some((cache, image)) = self.cached() else {
             return Ok(0);
         };
+        let begun = Instant::now();
         let written = begin(cache, image, self.uuid())
             .and_then(|home| Ok((home, write_ahead(cache, image, &news.homes())?)));
         match written {
             Ok((home, bytes)) => {
+                if bytes >= RATE_OF {
+                    image.note_rate(bytes, begun.elapsed());
+                }
                 now_home(image, home);
                 image.went_ahead(&news);
                 Ok(bytes)

@@ -54,7 +54,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 10;
+const VERSION: u64 = 11;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -87,7 +87,7 @@ pub trait Committer: Send + Sync {
     /// Brings some of what is new to its home place, or waits until somebody has. `false`: there is
     /// nothing new.
     fn make_room(&self) -> Result<bool, MediaFailed>;
-    /// Seconds of a clock that all processes share.
+    /// Milliseconds of a clock that all processes share.
     fn now(&self) -> u64;
 }
 
@@ -159,8 +159,12 @@ struct Head {
     old: AtomicU64,
     /// So many granules may be dirty while somebody waits for the disk.
     allowed: AtomicU64,
-    /// When a program synced last, in seconds.
+    /// When a program synced last, in milliseconds.
     asked: AtomicU64,
+    /// Until then somebody who waits presses, in milliseconds.
+    pressed: AtomicU64,
+    /// Bytes of what is new that the disk takes in a millisecond.
+    rate: AtomicU64,
     /// Not 0: it is not known what was freed since the version that the disk has.
     blind: AtomicU64,
     /// Not 0: units were taken meanwhile, of which several disks may hold something else.
@@ -332,6 +336,7 @@ impl Image {
         image.shared_legs(key.len)?.init()?;
         head.room.store(u64::MAX, Ordering::Relaxed);
         head.allowed.store(u64::MAX, Ordering::Relaxed);
+        head.rate.store(news::USUAL_RATE, Ordering::Relaxed);
         head.blind.store(1, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
         head.len.store(key.len, Ordering::Relaxed);

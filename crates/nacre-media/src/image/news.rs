@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 
 use nacre_types::UNIT_SIZE;
 
@@ -17,11 +18,15 @@ const NEWS_FILL: u64 = (16 << 20) / GRANULE;
 /// Calls that overwrite so much are for fresh units: to write it once costs less than to write it
 /// twice, by a wait more.
 const LARGE: usize = 64 << 10;
-/// So many granules of what is new may be dirty in any case while somebody waits for the disk: 512
-/// KiB.
-const ALLOWED: u64 = (512 << 10) / GRANULE;
-/// So many seconds after a program has synced another one may be waiting soon.
-const ASKS_AGAIN: u64 = 10;
+/// So many granules of what is new may be dirty in any case: 1 MiB.
+const ALLOWED: u64 = (1 << 20) / GRANULE;
+/// Who syncs waits for what others have stored since the last sync this part of the time since
+/// then, at most.
+const WAITS_SHARE: u64 = 16;
+/// Milliseconds for which a press counts, if its maker dies.
+const PRESSES: u64 = 10_000;
+/// Bytes that a disk takes in a millisecond, as long as nobody has seen it.
+pub(super) const USUAL_RATE: u64 = 256 << 10;
 /// From this part of what may be dirty on contents are overwritten elsewhere. The explorer has
 /// small files.
 const CROWDED_SHARE: u64 = if cfg!(feature = "explore") { 4096 } else { 4 };
@@ -151,12 +156,34 @@ impl Image {
     }
 
     fn press(&self, new: u64, goes: u64, presses: bool) {
-        let allowed = &self.head().allowed;
-        let next = match presses || self.asks() {
-            true => allowed.load(Relaxed).min(new).saturating_sub(goes / 2),
-            false => u64::MAX,
+        let head = self.head();
+        if presses {
+            head.pressed.store(self.now() + PRESSES, Relaxed);
+        }
+        let next = head.allowed.load(Relaxed).min(new).saturating_sub(goes / 2);
+        let next = next.max(self.allowed_by_now());
+        head.allowed.store(next, Relaxed);
+    }
+
+    /// How many granules of what is new may be dirty by now, as who syncs next would wait for them.
+    pub(super) fn allowed_by_now(&self) -> u64 {
+        let head = self.head();
+        let now = self.now();
+        let since = match now < head.pressed.load(Relaxed) {
+            true => 0,
+            false => now.saturating_sub(head.asked.load(Relaxed)),
         };
-        allowed.store(next.max(ALLOWED), Relaxed);
+        let rate = head.rate.load(Relaxed);
+        ALLOWED.max(since.saturating_mul(rate) / WAITS_SHARE / GRANULE)
+    }
+
+    /// Nobody presses any more.
+    pub fn end_press(&self) {
+        self.head().pressed.store(0, Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        self.committer.get().map_or(0, |one| one.now())
     }
 
     /// The disk has what was taken, at home and for good.
@@ -188,13 +215,15 @@ impl Image {
     }
 
     /// A program waits until the disk has what was stored before.
-    pub fn note_asked(&self, now: u64) {
-        self.head().asked.store(now, Relaxed);
+    pub fn note_asked(&self) {
+        self.head().asked.store(self.now(), Relaxed);
     }
 
-    fn asks(&self) -> bool {
-        let now = self.committer.get().map_or(0, |one| one.now());
-        now.saturating_sub(self.head().asked.load(Relaxed)) < ASKS_AGAIN
+    /// The disk took so many bytes of what is new in this time.
+    pub fn note_rate(&self, bytes: u64, time: Duration) {
+        let rate = &self.head().rate;
+        let seen = u128::from(bytes) * 1000 / time.as_micros().max(1);
+        rate.store((3 * rate.load(Relaxed) + seen as u64) / 4, Relaxed);
     }
 
     /// How many granules of what is not new may be dirty.
@@ -306,6 +335,9 @@ impl Image {
             let _ = committer.commit();
         }
         let mut goes_on = self.passes.load(Relaxed);
+        if goes_on {
+            head.allowed.fetch_max(self.allowed_by_now(), Relaxed);
+        }
         while goes_on && self.is_full() {
             goes_on = match committer.make_room() {
                 // All that is dirty must go through the journal, and is less than that may have.

@@ -228,18 +228,45 @@ fn who_waits_while_nothing_is_new_commits() {
     image.limit.store(1 << 20, SeqCst);
     image.passes.store(true, SeqCst);
     image.set_room(1 << 30);
-    // As while programs sync.
+    // As right behind a sync.
     image.head().allowed.store(16, SeqCst);
     version(image, true);
-    store_new(image, 30..46);
+    store_new(image, 30..300);
     stage.jester.nothing_new.store(100, SeqCst);
-    let commits = |image: &Image| assert_eq!(version(image, true).len(), 16);
+    let commits = |image: &Image| assert_eq!(version(image, true).len(), 270);
     *stage.jester.at_commit.lock().unwrap() = Some(Box::new(commits));
-    store(image, 46);
+    store(image, 310);
     assert_eq!(stage.jester.nothing_new.load(SeqCst), 99);
     assert_eq!(
         image.dirty_bytes(),
         super::GRANULE,
         "the rest was committed"
     );
+}
+
+#[test]
+fn the_longer_nobody_synced_the_more_may_be_dirty() {
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::Duration;
+    const MIB: u64 = 1 << 20;
+    let stage = stage();
+    let image = &stage.image;
+    let allowed = |now: u64| {
+        stage.jester.clock.store(now, SeqCst);
+        image.allowed_by_now() * super::GRANULE
+    };
+    for _ in 0..100 {
+        image.note_rate(8 * MIB, Duration::from_millis(8));
+    }
+    stage.jester.clock.store(5000, SeqCst);
+    image.note_asked();
+    assert_eq!([5000, 5004].map(allowed), [MIB, MIB], "in any case");
+    let about = |allowed: u64, mibs: u64| allowed.abs_diff(mibs * MIB) < MIB / 4;
+    assert!(about(allowed(5080), 5) && about(allowed(5800), 50));
+    image.note_asked();
+    assert_eq!(allowed(5801), MIB);
+    image.take_new(u64::MAX, Pace::Presses, Vec::new());
+    assert_eq!(allowed(9000), MIB, "while somebody presses");
+    image.end_press();
+    assert!(about(allowed(9000), 200));
 }

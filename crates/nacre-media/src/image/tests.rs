@@ -31,6 +31,8 @@ pub(super) struct Jester {
     pub at_commit: Mutex<Option<Prank>>,
     /// So often it has nothing new, then it fails.
     pub nothing_new: AtomicU64,
+    /// The time.
+    pub clock: AtomicU64,
     /// Before a store is let in.
     at_store: Mutex<Option<Prank>>,
     /// Before units are taken out.
@@ -85,7 +87,7 @@ impl Committer for Jester {
     }
 
     fn now(&self) -> u64 {
-        0
+        self.clock.load(SeqCst)
     }
 
     fn bring_home(&self) -> Result<(), MediaFailed> {

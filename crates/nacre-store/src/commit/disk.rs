@@ -76,7 +76,8 @@ impl Committer for Commits {
     }
 
     fn now(&self) -> u64 {
-        now(ClockId::MonotonicCoarse)
+        let now = clock_gettime(ClockId::MonotonicCoarse);
+        now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
     }
 
     fn set_share(&self, number: u64) {
@@ -267,6 +268,7 @@ impl Attachment {
                 break;
             }
         }
+        self.volume.end_press();
         Ok(())
     }
 
@@ -316,7 +318,7 @@ impl Store {
         match self.volume().saved_every() {
             Some(_) => Ok(()),
             None => {
-                self.volume().note_asked(now(ClockId::MonotonicCoarse));
+                self.volume().note_asked();
                 self.commit_now()
             }
         }
