@@ -406,6 +406,25 @@ fn a_program_whose_addresses_are_limited_is_told_how_many_a_pool_takes() {
     succeeds(&within(told[0] + 64));
 }
 
+#[test]
+fn a_program_that_may_open_few_files_is_told_the_limit() {
+    let stage = Stage::new();
+    for limit in [4, 5, 6] {
+        let script = format!(
+            "ulimit -n {limit}; exec env LD_PRELOAD={} NACRE_MOUNTS={} sh -c 'echo > /nacre/f'",
+            library().display(),
+            stage.mounts
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let told = format!("at most {limit} files may be open here (`ulimit -n`)");
+        assert!(
+            !output.status.success() && text.contains(&told),
+            "{output:?}"
+        );
+    }
+}
+
 /// A limit that a program sets counts what it maps itself, for its children, too.
 #[test]
 fn a_limit_of_addresses_leaves_room_for_the_pool() {

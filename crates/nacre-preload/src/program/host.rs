@@ -383,10 +383,8 @@ impl Kernel for Host {
         let Some(stock) = pool.stock.get() else {
             return self.close(fd);
         };
-        match stock.close(fd, &pool.placeholder, is_alone) {
-            0 => Ok(()),
-            error => Err(KernelError(-error as i32)),
-        }
+        let closed = stock.close(fd, &pool.placeholder, is_alone);
+        closed.map_err(KernelError)
     }
 
     fn set_identity(&self, fd: i32, identity: u64) -> Outcome<()> {
