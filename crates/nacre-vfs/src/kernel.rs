@@ -27,6 +27,19 @@ pub struct Credentials {
     pub cap_effective: u64,
 }
 
+/// What the system may be set to refuse (`fs.protected_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    /// More names for files of others.
+    Hardlinks,
+    /// To follow links of others in folders that all may write.
+    Symlinks,
+    /// `O_CREAT` of regular files of others there.
+    Regular,
+    /// `O_CREAT` of fifos of others there.
+    Fifos,
+}
+
 /// Raw system calls. Pools are numbered by their position in the list of mounts.
 pub trait Kernel: Send + Sync {
     /// Attaches `pool`, of which the process has used nothing so far.
@@ -101,6 +114,8 @@ pub trait Kernel: Send + Sync {
     fn shadow_in<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]>;
     /// The identities of the process.
     fn credentials(&self) -> Credentials;
+    /// How far the system is set to protect so; 0: not at all.
+    fn protection(&self, which: Protection) -> u32;
     /// The file mode creation mask, unchanged.
     fn umask(&self) -> u32;
     /// Soft `RLIMIT_FSIZE` in bytes; `u64::MAX` without a limit.

@@ -9,7 +9,7 @@ use nacre_fs::Fs;
 use nacre_media::lifted;
 use nacre_runtime::{Folder, RuntimeError, Trust, one_user};
 use nacre_session::{NODES, Session, SessionPlace};
-use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
+use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode, Protection};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags, Stat, Timespec, Timestamps};
 
 use crate::entry::call::terminated;
@@ -19,6 +19,7 @@ use crate::program::descriptors;
 use crate::program::identity;
 use crate::program::instances;
 use crate::program::mounts::Mount;
+use crate::program::protection;
 use crate::program::stock::Stock;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::tls::{SIGNAL, thread};
@@ -573,6 +574,10 @@ impl Kernel for Host {
 
     fn credentials(&self) -> Credentials {
         identity::read()
+    }
+
+    fn protection(&self, which: Protection) -> u32 {
+        protection::setting(which)
     }
 
     fn umask(&self) -> u32 {

@@ -252,6 +252,9 @@ impl Vfs {
             return self.open_new(target, request);
         };
         self.check_type(target, found, request)?;
+        if request.has(O_CREAT) && matches!(target.last, Last::Name(_)) {
+            self.check_sticky(target.mount, target.dir, found.node)?;
+        }
         if !request.has(O_PATH) {
             if target.is_special() {
                 return self
