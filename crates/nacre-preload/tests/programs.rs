@@ -159,6 +159,15 @@ fn mapping() {
 }
 
 #[test]
+fn fifos_and_sockets_are_for_those_whom_their_modes_let() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    check("nodes");
+}
+
+#[test]
 fn a_hole_that_is_mapped_costs_nothing_until_it_is_written() {
     for mode in [WriteMode::Direct, WriteMode::Atomic] {
         let stage = Stage::of(128 << 20, mode);

@@ -1,7 +1,7 @@
 //! What this layer asks of the kernel. The front end implements it by raw system calls that are not
 //! intercepted again; tests by a simulation.
 
-use nacre_fs::{Fs, InodeRef};
+use nacre_fs::{Fs, InodeRef, Stat};
 use nacre_types::Ino;
 use thiserror::Error;
 
@@ -81,15 +81,18 @@ pub trait Kernel: Send + Sync {
     fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError>;
     /// `chdir`.
     fn chdir(&self, path: &[u8]) -> Result<(), KernelError>;
-    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. An existing node
-    /// is fine.
+    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. False if the node
+    /// is there already.
     fn make_shadow(
         &self,
         pool: usize,
         name: &[u8],
         mode: u32,
         rdev: u64,
-    ) -> Result<(), KernelError>;
+    ) -> Result<bool, KernelError>;
+    /// Gives a shadow, if there is one, the owner and mode of its node in the pool, as far as the
+    /// process may.
+    fn dress_shadow(&self, pool: usize, name: &[u8], like: &Stat);
     /// Notes beside a socket's shadow by which path its program calls it. If that fails, other
     /// processes see the shadow's.
     fn note_shadow(&self, pool: usize, name: &[u8], path: &[u8]);

@@ -382,8 +382,11 @@ impl Vfs {
         mount.fs.access(self.cred(), found.node, request.access())?;
         let stat = mount.fs.getattr(found.node)?;
         let name = shadow_name(found.node);
-        self.kernel()
-            .make_shadow(mount.index, &name, stat.mode, stat.rdev)?;
+        let kernel = self.kernel();
+        if kernel.make_shadow(mount.index, &name, stat.mode, stat.rdev)? {
+            // The process's umask has no say in that.
+            kernel.dress_shadow(mount.index, &name, &stat);
+        }
         Ok(Reply::KernelNode(KernelNode {
             pool: mount.index,
             name,

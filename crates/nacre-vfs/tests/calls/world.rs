@@ -1,6 +1,6 @@
 //! A process over pools in memory and a simulated kernel.
 
-use nacre_fs::Fs;
+use nacre_fs::{Fs, Stat};
 use nacre_store::{AttachOptions, Store};
 use nacre_testkit::pool::{PoolChoice, PoolFiles, memory_pool};
 use nacre_vfs::{
@@ -396,11 +396,12 @@ impl Kernel for MockKernel {
         name: &[u8],
         _mode: u32,
         _rdev: u64,
-    ) -> Result<(), KernelError> {
+    ) -> Result<bool, KernelError> {
         let path = text(&self.shadow_path(pool, name));
-        self.with(|world| world.shadows.insert(path));
-        Ok(())
+        Ok(self.with(|world| world.shadows.insert(path)))
     }
+
+    fn dress_shadow(&self, _: usize, _: &[u8], _: &Stat) {}
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {
         let path = text(&self.shadow_path(pool, name));
