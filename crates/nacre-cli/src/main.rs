@@ -70,16 +70,7 @@ fn main() -> ExitCode {
         Command::BenchCount(arguments) => bench::count::run(&arguments),
     };
     done.unwrap_or_else(|failure| {
-        // Names of others are in it: they say nothing to the terminal.
-        let text = failure.to_string();
-        let lines: Vec<String> = text.split('\n').map(output::harmless).collect();
-        eprintln!("nacre: {}", lines.join("\n"));
-        if let Some(limit) = nacre_media::met_limit() {
-            eprintln!(
-                "nacre: files may have {limit} bytes here (`ulimit -f`), and those of a pool are \
-                 larger; raise the limit for nacre, programs may set theirs below `nacre run`"
-            );
-        }
+        output::tell(&failure);
         failure.exit_code()
     })
 }

@@ -60,6 +60,23 @@ pub fn write(text: &[u8]) -> Result<()> {
     }
 }
 
+/// Says why a command did not succeed, and which limit stood in its way.
+pub fn tell(failure: &Failure) {
+    // Names of others are in it: they say nothing to the terminal.
+    let text = failure.to_string();
+    let lines: Vec<String> = text.split('\n').map(harmless).collect();
+    eprintln!("nacre: {}", lines.join("\n"));
+    if let Some(limit) = nacre_media::met_limit() {
+        eprintln!(
+            "nacre: files may have {limit} bytes here (`ulimit -f`), and those of a pool are \
+             larger; raise the limit for nacre, programs may set theirs below `nacre run`"
+        );
+    }
+    if let Some(remedy) = nacre_media::remedy_for_few_fds(&text) {
+        eprintln!("nacre: {remedy}");
+    }
+}
+
 /// Text that somebody else may have chosen (a name in a pool), for a line of a terminal.
 pub fn harmless(text: &str) -> String {
     text.replace(char::is_control, "?")

@@ -142,9 +142,6 @@ impl Fs {
         flags: XattrFlags,
     ) -> Result<()> {
         let namespace = Namespace::of(name)?;
-        if flags == XattrFlags::all() {
-            return Err(FsError::Invalid);
-        }
         if value.len() > XATTR_VALUE_MAX {
             return Err(FsError::AttributeTooBig);
         }

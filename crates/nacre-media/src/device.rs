@@ -403,6 +403,19 @@ impl Device {
     }
 }
 
+/// What to do about an error by which too many files are open; `None` for any other.
+pub fn remedy_for_few_fds(error: &str) -> Option<String> {
+    let text = Errno::MFILE.to_string();
+    let words = text.split(" (").next().unwrap_or(&text);
+    let limit = getrlimit(Resource::Nofile).current?;
+    error.contains(words).then(|| {
+        format!(
+            "at most {limit} files may be open here (`ulimit -n`), and nacre opens about a dozen of its own for each \
+             pool; raise the limit"
+        )
+    })
+}
+
 /// The fd among numbers that the program does not get: above its limit where that may be raised for
 /// a moment, else high up below it.
 pub fn lifted(fd: OwnedFd) -> OwnedFd {

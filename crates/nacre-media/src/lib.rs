@@ -69,7 +69,7 @@ pub use checked_range::CheckedRange;
 pub use checked_slice::CheckedSlice;
 pub use compare::{Copies, Copy, Evidence, Finding, Judge, Make, Rules, Scrubbed};
 pub use confined::{confine, confined_in_vain, is_confined};
-pub use device::{Device, DeviceIdentity, Found, Owner, high_fd, lifted};
+pub use device::{Device, DeviceIdentity, Found, Owner, high_fd, lifted, remedy_for_few_fds};
 pub use each::{One, each};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};

@@ -159,6 +159,15 @@ fn mapping() {
 }
 
 #[test]
+fn fifos_and_sockets_are_for_those_whom_their_modes_let() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    check("nodes");
+}
+
+#[test]
 fn a_hole_that_is_mapped_costs_nothing_until_it_is_written() {
     for mode in [WriteMode::Direct, WriteMode::Atomic] {
         let stage = Stage::of(128 << 20, mode);
@@ -404,6 +413,25 @@ fn a_program_whose_addresses_are_limited_is_told_how_many_a_pool_takes() {
     }
     assert_eq!(told[0], told[1]);
     succeeds(&within(told[0] + 64));
+}
+
+#[test]
+fn a_program_that_may_open_few_files_is_told_the_limit() {
+    let stage = Stage::new();
+    for limit in [4, 5, 6] {
+        let script = format!(
+            "ulimit -n {limit}; exec env LD_PRELOAD={} NACRE_MOUNTS={} sh -c 'echo > /nacre/f'",
+            library().display(),
+            stage.mounts
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let told = format!("at most {limit} files may be open here (`ulimit -n`)");
+        assert!(
+            !output.status.success() && text.contains(&told),
+            "{output:?}"
+        );
+    }
 }
 
 /// A limit that a program sets counts what it maps itself, for its children, too.

@@ -90,8 +90,8 @@ pub enum SessionError {
     #[error("impossible session geometry: {0}")]
     Geometry(&'static str),
     /// /proc is needed to tell the living from the dead.
-    #[error("cannot read {0}; a session needs a mounted /proc")]
-    NoProc(&'static str),
+    #[error("cannot read {0}: {1}; a session needs a mounted /proc")]
+    NoProc(&'static str, Errno),
 }
 
 /// Why a process cannot take a slot.

@@ -513,11 +513,12 @@ fn dies_with_the_system(fd: &OwnedFd) -> bool {
 
 /// The run of the system.
 fn boot() -> Result<[u64; 2], SessionError> {
-    process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))
+    process::boot_id().map_err(|errno| SessionError::NoProc(process::BOOT_ID, errno))
 }
 
 fn new_identity(geometry: Geometry, stamp: u64, devices: u64) -> Result<Identity, SessionError> {
-    let namespaces = process::namespaces().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
+    let namespaces =
+        process::namespaces().ok_or(SessionError::NoProc("/proc/self/ns/pid", Errno::NOENT))?;
     Ok(Identity {
         magic: MAGIC,
         version: VERSION,

@@ -273,7 +273,7 @@ pub struct Start<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The mount point.
-    pub mount: String,
+    pub mount: Vec<u8>,
     /// The place, ready for a sentence.
     pub by: String,
 }
@@ -300,11 +300,26 @@ const NOT_COUNTED: [&[u8]; 13] = [
     b"SUDO_COMMAND",
 ];
 
+impl Named {
+    /// What a program without the pool sees at the mount point. `taken`: what the kernel shows
+    /// there instead of it.
+    pub fn seen_instead(&self, taken: Option<&KernelMount>) -> String {
+        let mount = String::from_utf8_lossy(&self.mount);
+        match taken {
+            Some(KernelMount { source, user, .. }) => format!(
+                "{}, which user {user} has mounted at {mount}",
+                String::from_utf8_lossy(source)
+            ),
+            None => format!("the host's files at {mount}"),
+        }
+    }
+}
+
 impl Start<'_> {
     /// The first place that names a mount point.
     pub fn named(&self) -> Option<Named> {
         let found = |mount: &[u8], by: String| Named {
-            mount: String::from_utf8_lossy(mount).into_owned(),
+            mount: mount.to_vec(),
             by,
         };
         if let Some(mount) = self.names(self.folder) {
@@ -405,26 +420,40 @@ fn is_below(mount: &[u8], path: &[u8], base: &[u8]) -> bool {
     parts.starts_with(above) && rest.is_some_and(|rest| rest.first().is_none_or(|&b| separates(b)))
 }
 
-/// Why the program is not started, and what to do.
-pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
-    let Named { mount, by } = named;
+/// Why the program is not started, and what to do. `taken`: what the kernel shows at the mount
+/// point instead of the pool.
+pub fn refusal(
+    program: &str,
+    why: &Unserved,
+    named: &Named,
+    taken: Option<&KernelMount>,
+) -> String {
+    let (mount, by) = (String::from_utf8_lossy(&named.mount), &named.by);
     let allowed = match why {
         Unserved::Privileged => ", with `--allow-other`",
         _ => "",
     };
+    let instead = named.seen_instead(taken);
+    let remedy = match taken {
+        Some(_) => format!(
+            "Only one pool can be mounted there at a time: use another `--mount DIR`{allowed}, or end what uses that one"
+        ),
+        None => format!(
+            "Where {mount} can be made or is an empty folder (as another `--mount DIR` may be) and /dev/fuse can be used, it \
+             sees the pool through the kernel{allowed}"
+        ),
+    };
     format!(
-        "{program} {why}: it would see the host's files at {mount}, not the pool, and {by} names {mount}. \
-         Where {mount} can be made or is an empty folder (as another `--mount DIR` may be) and /dev/fuse can be used, it \
-         sees the pool through the kernel{allowed}. Else use a dynamically linked program, or copy with `nacre cp`. With `nacre run \
-         --allow-unserved` it runs on the host's files"
+        "{program} {why}: it would see {instead}, not the pool, and {by} names {mount}. {remedy}. Else use a dynamically \
+         linked program, or copy with `nacre cp`. With `nacre run --allow-unserved` it runs on what is there"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        HEAD, Named, Policy, Rights, Start, Unserved, is_linker, names, refusal, unserved,
-        unserved_at,
+        HEAD, KernelMount, Named, Policy, Rights, Start, Unserved, is_linker, names, refusal,
+        unserved, unserved_at,
     };
 
     const MOUNT: &[u8] = b"/mnt/hd";
@@ -630,12 +659,26 @@ mod tests {
     #[test]
     fn what_gains_rights_is_told_to_allow_others() {
         let named = Named {
-            mount: "/mnt/hd".into(),
+            mount: b"/mnt/hd".to_vec(),
             by: "its argument `/mnt/hd/f`".into(),
         };
-        let told = |why| refusal("agent", &why, &named).contains("kernel, with `--allow-other`.");
+        let told = |why| {
+            let text = refusal("agent", &why, &named, None);
+            text.contains("kernel, with `--allow-other`.")
+        };
         assert!(told(Unserved::Privileged));
         assert!(!told(Unserved::Static));
+        let other = KernelMount {
+            source: b"/p/other".to_vec(),
+            user: 7,
+            for_all: false,
+        };
+        let text = refusal("agent", &Unserved::Static, &named, Some(&other));
+        assert!(text.contains("see /p/other, which user 7 has mounted at /mnt/hd, not the pool"));
+        assert!(
+            text.contains("another `--mount DIR`") && !text.contains("host's"),
+            "{text}"
+        );
     }
 
     fn at_path(path: &[u8], file: &[u8]) -> Option<Unserved> {

@@ -1,7 +1,7 @@
 //! What this layer asks of the kernel. The front end implements it by raw system calls that are not
 //! intercepted again; tests by a simulation.
 
-use nacre_fs::{Fs, InodeRef};
+use nacre_fs::{Fs, InodeRef, Stat};
 use nacre_types::Ino;
 use thiserror::Error;
 
@@ -25,6 +25,19 @@ pub struct Credentials {
     pub groups: Vec<u32>,
     /// Effective capability set.
     pub cap_effective: u64,
+}
+
+/// What the system may be set to refuse (`fs.protected_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    /// More names for files of others.
+    Hardlinks,
+    /// To follow links of others in folders that all may write.
+    Symlinks,
+    /// `O_CREAT` of regular files of others there.
+    Regular,
+    /// `O_CREAT` of fifos of others there.
+    Fifos,
 }
 
 /// Raw system calls. Pools are numbered by their position in the list of mounts.
@@ -68,15 +81,18 @@ pub trait Kernel: Send + Sync {
     fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError>;
     /// `chdir`.
     fn chdir(&self, path: &[u8]) -> Result<(), KernelError>;
-    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. An existing node
-    /// is fine.
+    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. False if the node
+    /// is there already.
     fn make_shadow(
         &self,
         pool: usize,
         name: &[u8],
         mode: u32,
         rdev: u64,
-    ) -> Result<(), KernelError>;
+    ) -> Result<bool, KernelError>;
+    /// Gives a shadow, if there is one, the owner and mode of its node in the pool, as far as the
+    /// process may.
+    fn dress_shadow(&self, pool: usize, name: &[u8], like: &Stat);
     /// Notes beside a socket's shadow by which path its program calls it. If that fails, other
     /// processes see the shadow's.
     fn note_shadow(&self, pool: usize, name: &[u8], path: &[u8]);
@@ -101,6 +117,8 @@ pub trait Kernel: Send + Sync {
     fn shadow_in<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]>;
     /// The identities of the process.
     fn credentials(&self) -> Credentials;
+    /// How far the system is set to protect so; 0: not at all.
+    fn protection(&self, which: Protection) -> u32;
     /// The file mode creation mask, unchanged.
     fn umask(&self) -> u32;
     /// Soft `RLIMIT_FSIZE` in bytes; `u64::MAX` without a limit.

@@ -283,7 +283,14 @@ fn another_pool_may_appear_at_the_same_place() {
         said.contains("two\n") && said.starts_with("two\none\n"),
         "{said}"
     );
-    assert!(said.contains("is statically linked"), "{said}");
+    let instead = format!(
+        "it would see {0}/my.pool, which user",
+        below.stage.pool.folder().display()
+    );
+    assert!(
+        said.contains("is statically linked") && said.contains(&instead),
+        "{said}"
+    );
     below.nothing_is_left();
 }
 

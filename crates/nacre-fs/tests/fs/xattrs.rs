@@ -48,7 +48,10 @@ fn replaced_and_removed_values() {
     assert_eq!(with(b"user.a", XattrFlags::CREATE), Err(FsError::Exists));
     set(&fs, node, "user.a", b"longer").expect("replace");
     assert_eq!(get(&fs, node, "user.a"), Ok(b"longer".to_vec()));
-    assert_eq!(with(b"user.a", XattrFlags::all()), Err(FsError::Invalid));
+    // Both can never be, whatever is there.
+    assert_eq!(with(b"user.a", XattrFlags::all()), Err(FsError::Exists));
+    let both = with(b"user.b", XattrFlags::all());
+    assert_eq!(both, Err(FsError::NoAttribute));
     fs.remove_xattr(&root(), node, b"user.a").expect("remove");
     assert_eq!(get(&fs, node, "user.a"), Err(FsError::NoAttribute));
     assert_eq!(

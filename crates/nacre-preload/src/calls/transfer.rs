@@ -93,19 +93,24 @@ fn format_of(fd: i32) -> Result<u32, Stop> {
 
 /// Whether bytes may be read from the one end and written to the other.
 fn check_ends(c: &Call<'_>, from: End, to: End) -> Result<(), Stop> {
-    let allows = |end: End, other: i32| {
+    let opened = |end: End| -> Result<i32, Stop> {
         let flags = if end.ours {
             count(c.vfs().fcntl(end.fd, libc::F_GETFL, 0)?)? as i32
         } else {
             let args = [end.fd as usize, libc::F_GETFL as usize, 0];
             checked(libc::SYS_fcntl, &args).map_err(Stop::Errno)? as i32
         };
-        let allowed = flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != other;
-        allowed.then_some(()).ok_or(Stop::Errno(libc::EBADF))
+        Ok(flags)
     };
-    allows(from, libc::O_WRONLY)?;
-    allows(to, libc::O_RDONLY)?;
-    match from.ours && is_folder(c, from.fd) {
+    let (from_flags, to_flags) = (opened(from)?, opened(to)?);
+    let allows = |flags: i32, other| flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != other;
+    if !allows(from_flags, libc::O_WRONLY) || !allows(to_flags, libc::O_RDONLY) {
+        return Err(Stop::Errno(libc::EBADF));
+    }
+    // As the kernel: nothing is moved to the end of a file, whatever that is by then.
+    let appends = to_flags & libc::O_APPEND != 0;
+    let to_end = appends && (to.ours || format_of(to.fd)? != libc::S_IFIFO);
+    match to_end || from.ours && is_folder(c, from.fd) {
         true => Err(Stop::Errno(libc::EINVAL)),
         false => Ok(()),
     }

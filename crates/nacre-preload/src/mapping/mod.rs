@@ -47,7 +47,7 @@ use crate::runtime::tls::Inside;
 const PAGE: usize = 4096;
 
 /// A mapping that shows units, or what is left of one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Region {
     start: usize,
     len: usize,
@@ -96,6 +96,28 @@ impl Region {
     fn granules(&self, from: usize, to: usize) -> Range<usize> {
         let start = (self.start + from) & !(self.granule - 1);
         start..(self.start + to).next_multiple_of(self.granule)
+    }
+
+    /// Whether the next region shows what this one would if it were longer.
+    fn goes_on_in(&self, next: &Region) -> bool {
+        let whole = Region {
+            start: next.start,
+            len: next.len,
+            offset: self.offset + self.len as u64,
+            filled: next.filled,
+            ..*self
+        };
+        let filled = self.filled == self.len || next.filled == 0;
+        self.end() == next.start && filled && whole == *next
+    }
+
+    /// Both together.
+    fn with(&self, next: &Region) -> Region {
+        Region {
+            len: self.len + next.len,
+            filled: self.filled + next.filled,
+            ..*self
+        }
     }
 
     /// The part of the region in `start..end`, if any.
@@ -473,6 +495,8 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         .iter_mut()
         .filter(|region| region.cut(start, end).is_some());
     inside.for_each(|region| region.protection = protection);
+    drop(regions);
+    join(c.vfs(), start..end);
     Ok(0)
 }
 
@@ -560,6 +584,29 @@ fn split(vfs: &Vfs, address: usize) {
             .into_iter()
             .flatten(),
     );
+}
+
+/// Makes one region of those in and beside a range that go on in each other, as the kernel does: a
+/// program that protects page after page has no more of them in the end, and may move all at once.
+fn join(vfs: &Vfs, range: Range<usize>) {
+    let mut regions = REGIONS.lock();
+    let near = |region: &mut Region| region.start <= range.end && range.start <= region.end();
+    let mut parts: Vec<Region> = regions.extract_if(.., near).collect();
+    parts.sort_unstable_by_key(|part| part.start);
+    let mut joined = Vec::new();
+    for part in parts {
+        match regions.pop_if(|last| last.goes_on_in(&part)) {
+            Some(last) => {
+                joined.push(part.hold);
+                regions.push(last.with(&part));
+            }
+            None => regions.push(part),
+        }
+    }
+    drop(regions);
+    joined
+        .into_iter()
+        .for_each(|hold| vfs.mapping_removed(hold));
 }
 
 /// msync: what is ours becomes durable, the kernel checks the rest. It knows no msync of devices.

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
-use nacre_media::MediaError;
+use nacre_media::{MediaError, remedy_for_few_fds};
 use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
 use nacre_volume::{Volume, VolumeError};
@@ -142,8 +142,11 @@ pub fn failure(mount: &Mount, error: &(dyn Error + 'static)) -> AttachFailure {
     if error.is::<Another>() {
         return AttachFailure::Other(format!("{pool}: {error}"));
     }
+    let text = error.to_string();
+    let remedy = remedy_for_few_fds(&text);
+    let remedy = remedy.unwrap_or_else(|| format!("`nacre check {pool}` says more"));
     AttachFailure::Other(format!(
-        "cannot attach the pool {pool}: {error}\n       `nacre check {pool}` says more"
+        "cannot attach the pool {pool}: {text}\n       {remedy}"
     ))
 }
 

@@ -54,6 +54,16 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     missing.map(|mount| mount.prefix).collect()
 }
 
+/// What the kernel shows at a mount point instead of the pool.
+pub fn taken(prefix: &[u8]) -> Option<KernelMount> {
+    let table = table();
+    let mount = mounts().find(|mount| mount.prefix == prefix)?;
+    match shown(&table, &mount) {
+        Some(_) => None,
+        None => mount_table::find(&table, prefix),
+    }
+}
+
 /// The mount points of all pools.
 pub fn prefixes() -> Vec<Vec<u8>> {
     mounts().map(|mount| mount.prefix).collect()

@@ -199,7 +199,8 @@ fn refuse_if_it_names_a_mount(
     let Some(named) = unserved::refused(c, why, &plan.image.arguments, &plan.environment) else {
         return Ok(());
     };
-    let text = reach::refusal(&String::from_utf8_lossy(path), why, &named);
+    let taken = by_kernel::taken(&named.mount);
+    let text = reach::refusal(&String::from_utf8_lossy(path), why, &named, taken.as_ref());
     log::tell(&text);
     Err(Stop::Errno(libc::EPERM))
 }

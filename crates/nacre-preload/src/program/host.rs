@@ -9,7 +9,7 @@ use nacre_fs::Fs;
 use nacre_media::lifted;
 use nacre_runtime::{Folder, RuntimeError, Trust, one_user};
 use nacre_session::{NODES, Session, SessionPlace};
-use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
+use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode, Protection};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags, Stat, Timespec, Timestamps};
 
 use crate::entry::call::terminated;
@@ -19,6 +19,7 @@ use crate::program::descriptors;
 use crate::program::identity;
 use crate::program::instances;
 use crate::program::mounts::Mount;
+use crate::program::protection;
 use crate::program::stock::Stock;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::tls::{SIGNAL, thread};
@@ -144,6 +145,38 @@ impl Pool {
     fn nodes_fd(&self) -> Outcome<usize> {
         Ok(self.nodes()?.fd().as_raw_fd() as usize)
     }
+}
+
+/// Gives a node of that folder the owner and mode of one in the pool. A process that may not give
+/// it to the owner lets all do what any may: the pool is asked before. What is no such node, or has
+/// further names, is left alone, as others may have put it there.
+fn dress(folder: usize, name: &[u8], like: &nacre_fs::Stat) {
+    let (name, flags) = (
+        path(name),
+        libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC,
+    );
+    let opened = checked(
+        libc::SYS_openat,
+        &[folder, name.as_ptr() as usize, flags as usize],
+    );
+    let Ok(fd) = opened else {
+        return;
+    };
+    let same =
+        |found: &Stat| (found.st_mode ^ like.mode) & libc::S_IFMT == 0 && found.st_nlink == 1;
+    if let Some(found) = stat_of(fd as i32).ok().filter(same) {
+        let (empty, here) = (c"".as_ptr() as usize, libc::AT_EMPTY_PATH as usize);
+        let (uid, gid) = (like.uid as usize, like.gid as usize);
+        let is_like = (found.st_uid, found.st_gid) == (like.uid, like.gid);
+        let given = is_like || call(libc::SYS_fchownat, &[fd, empty, uid, gid, here]) == 0;
+        let mode = match given || found.st_uid == like.uid {
+            true => like.mode & 0o777,
+            false => 0o111 * ((like.mode | like.mode >> 3 | like.mode >> 6) & 0o7),
+        };
+        let shown = path(format!("/proc/self/fd/{fd}").as_bytes());
+        call(libc::SYS_chmod, &[shown.as_ptr() as usize, mode as usize]);
+    }
+    call(libc::SYS_close, &[fd]);
 }
 
 fn open_nodes(place: &SessionPlace) -> Result<Folder, RuntimeError> {
@@ -383,10 +416,8 @@ impl Kernel for Host {
         let Some(stock) = pool.stock.get() else {
             return self.close(fd);
         };
-        match stock.close(fd, &pool.placeholder, is_alone) {
-            0 => Ok(()),
-            error => Err(KernelError(-error as i32)),
-        }
+        let closed = stock.close(fd, &pool.placeholder, is_alone);
+        closed.map_err(KernelError)
     }
 
     fn set_identity(&self, fd: i32, identity: u64) -> Outcome<()> {
@@ -483,7 +514,7 @@ impl Kernel for Host {
         ask(libc::SYS_chdir, &[path(name).as_ptr() as usize]).map(drop)
     }
 
-    fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
+    fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<bool> {
         let pool = self.pool(pool)?;
         let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(mode & libc::S_IFMT));
         if device && !pool.place.folder().trust().is_root_alone() {
@@ -493,8 +524,14 @@ impl Kernel for Host {
         let (folder, name) = (pool.nodes_fd()?, path(name));
         let args = [folder, name.as_ptr() as usize, mode as usize, rdev as usize];
         match ask(libc::SYS_mknodat, &args) {
-            Err(KernelError(libc::EEXIST)) => Ok(()),
-            other => other.map(drop),
+            Err(KernelError(libc::EEXIST)) => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    fn dress_shadow(&self, pool: usize, name: &[u8], like: &nacre_fs::Stat) {
+        if let Ok(folder) = self.pool(pool).and_then(Pool::nodes_fd) {
+            dress(folder, name, like);
         }
     }
 
@@ -575,6 +612,10 @@ impl Kernel for Host {
 
     fn credentials(&self) -> Credentials {
         identity::read()
+    }
+
+    fn protection(&self, which: Protection) -> u32 {
+        protection::setting(which)
     }
 
     fn umask(&self) -> u32 {

@@ -11,6 +11,7 @@ pub(crate) mod image;
 pub(crate) mod instances;
 pub(crate) mod mounts;
 pub(crate) mod process;
+pub(crate) mod protection;
 pub(crate) mod sharing;
 pub(crate) mod shown;
 pub(crate) mod start;

@@ -94,9 +94,10 @@ unsafe fn strings(mut vector: *const *const c_char) -> Vec<Vec<u8>> {
 /// mount point, whose host's folder it would see. The first process there says so.
 fn go_on_unserved(message: &str, vectors: &[Vec<Vec<u8>>; 2]) -> Result<(), String> {
     if let Some(named) = unserved::refused_here(&vectors[0], &vectors[1]) {
-        let (mount, by) = (named.mount, named.by);
+        let instead = named.seen_instead(by_kernel::taken(&named.mount).as_ref());
+        let (mount, by) = (String::from_utf8_lossy(&named.mount), named.by);
         return Err(format!(
-            "{message}\n       Without the pool it would see the host's files at {mount}, and {by} names {mount}. \
+            "{message}\n       Without the pool it would see {instead}, and {by} names {mount}. \
              With NACRE_UNSERVED=allow in its environment it runs"
         ));
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nacre_media::lifted;
 
 use crate::program::descriptors;
-use crate::runtime::kernel::{call, checked};
+use crate::runtime::kernel::checked;
 use crate::runtime::tls::thread;
 
 /// How many files of a pool a confined process may open and have open at the same time.
@@ -101,19 +101,19 @@ impl Stock {
     }
 
     /// Closes a placeholder. It is kept if nobody else has got it by then.
-    pub fn close(&self, fd: i32, base: &OwnedFd, is_alone: &dyn Fn() -> bool) -> isize {
+    pub fn close(&self, fd: i32, base: &OwnedFd, is_alone: &dyn Fn() -> bool) -> Result<(), i32> {
         let slot = self
             .slots()
             .and_then(|mut all| all.find(|slot| slot.claim(EMPTY)));
         let held = slot.is_some_and(|slot| slot.hold(fd));
-        let closed = call(libc::SYS_close, &[fd as usize]);
+        let closed = checked(libc::SYS_close, &[fd as usize]);
         // A child that is forked from now on has it in stock only, and forgets it there.
         match slot {
             Some(slot) if held && is_alone() => slot.settle(FULL),
             Some(slot) => slot.empty(base),
             None => {}
         }
-        closed
+        closed.map(drop)
     }
 
     /// In a forked child. What is in stock stays open, as calls that would close it may be refused.

@@ -333,6 +333,7 @@ static void attributes(void) {
     T(getxattr("f", BAD, room, 9));
     T(setxattr("f", "user.x", text, 4, 99));
     T(setxattr("f", "user.x", text, 4, XATTR_REPLACE));
+    T(setxattr("f", "user.x", text, 4, XATTR_CREATE | XATTR_REPLACE));
     T(setxattr("f", "nonsense", text, 4, 0));
     T(setxattr("f", "user.x", BAD, 4, 0));
     T(setxattr("f", "user.x", text, 70000, 0));
@@ -393,6 +394,9 @@ static void control(void) {
     T(fcntl(f, F_DUPFD, -1));
     T(fcntl(f, F_DUPFD, 99999999));
     T(fcntl(f, F_SETFL, O_ASYNC | O_DIRECT << 20));
+    T(fcntl(f, F_GETOWN));
+    T(fcntl(f, F_GETSIG));
+    T(fcntl(f, F_SETOWN, 0));
     T(fcntl(f, F_GETPIPE_SZ));
     T(fcntl(f, F_SETPIPE_SZ, 4096));
     T(fcntl(f, F_GET_SEALS));
@@ -475,6 +479,10 @@ static void transfers(void) {
     F(sendfile(q[0], f, NULL, 4));
     F(sendfile(q[1], d, NULL, 4));
     F(sendfile(q[1], f, BAD, 4));
+    F(fcntl(w, F_SETFL, O_APPEND));
+    F(sendfile(w, f, NULL, 4));
+    F((write(q[1], "x", 1), splice(q[0], NULL, w, NULL, 1, 0)));
+    F(fcntl(w, F_SETFL, 0));
     F(sendfile(q[1], f, (off_t *)&minus, 4));
     F(splice(f, NULL, CLOSED, NULL, 4, 0));
     F(splice(CLOSED, NULL, q[1], NULL, 4, 0));

@@ -23,6 +23,24 @@ static void shared(int fd) {
     CHECK(!munmap(moved, 8 * PAGE) && !munmap(map, PAGE));
 }
 
+/* What has one protection again is one mapping again, as mremap wants it. */
+static void protected_page_by_page(int fd) {
+    const size_t pages = 64;
+    CHECK(!ftruncate(fd, 3 * PAGE));
+    char *map = mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    for (size_t page = 0; page < pages; page += 2)
+        CHECK(!mprotect(map + page * PAGE, PAGE, PROT_READ));
+    CHECK(store(map, 'x') == SIGSEGV && store(map + PAGE, 'p') == 0);
+    CHECK(mremap(map, pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+    for (size_t page = pages; page > 0; page -= 2)
+        CHECK(!mprotect(map + (page - 2) * PAGE, PAGE, PROT_READ | PROT_WRITE));
+    map = mremap(map, pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE);
+    CHECK(map != MAP_FAILED && map[PAGE] == 'p' && store(map + 3 * PAGE, 'x') == SIGBUS);
+    CHECK(!ftruncate(fd, 4 * PAGE) && store(map + 3 * PAGE, 'q') == 0 && holds(fd, 3 * PAGE, "q"));
+    CHECK(!munmap(map, 2 * pages * PAGE));
+}
+
 static void read_only(void) {
     int fd = open("file", O_RDONLY);
     CHECK(mmap(0, PAGE, PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EACCES);
@@ -66,6 +84,7 @@ int main(void) {
     sigaction(SIGSEGV, &action, 0);
     int fd = file_with("file", "hello");
     shared(fd);
+    protected_page_by_page(fd);
     read_only();
     forked(fd);
     small_stack(fd);

@@ -234,13 +234,16 @@ fn namespace(path: &str) -> Option<u64> {
     number.strip_suffix(']')?.parse().ok()
 }
 
+/// Where the kernel tells [`boot_id`].
+pub(crate) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The identity of this run of the system.
-pub(crate) fn boot_id() -> Option<[u64; 2]> {
+pub(crate) fn boot_id() -> Result<[u64; 2], Errno> {
     let mut text = [0; 64];
-    let len = read_small("/proc/sys/kernel/random/boot_id", &mut text)?;
+    let len = read_small(BOOT_ID, &mut text)?;
     let id = text[..len].iter().filter_map(|&c| (c as char).to_digit(16));
     let id = id.fold(0u128, |id, digit| id << 4 | u128::from(digit));
-    Some([id as u64, (id >> 64) as u64])
+    Ok([id as u64, (id >> 64) as u64])
 }
 
 fn stat_of(pid: u32) -> Option<Stat> {
@@ -256,7 +259,7 @@ fn path_of<'p>(pid: u32, name: &str, room: &'p mut [u8; 32]) -> Option<&'p str> 
 
 fn read_stat(path: &str) -> Option<Stat> {
     let mut text = [0; 1024];
-    let len = read_small(path, &mut text)?;
+    let len = read_small(path, &mut text).ok()?;
     parse_stat(&text[..len])
 }
 
@@ -280,14 +283,13 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
-fn read_small(path: &str, into: &mut [u8]) -> Option<usize> {
-    let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+fn read_small(path: &str, into: &mut [u8]) -> Result<usize, Errno> {
+    let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     loop {
         match read(&fd, &mut *into) {
-            Ok(0) => return None,
-            Ok(len) => return Some(len),
+            Ok(0) => return Err(Errno::NODATA),
             Err(Errno::INTR) => {}
-            Err(_) => return None,
+            done => return done,
         }
     }
 }

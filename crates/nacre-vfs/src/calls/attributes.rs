@@ -2,10 +2,11 @@
 
 use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
+use crate::kernel::shadow_name;
 use crate::reply::{Answer, success};
 use crate::resolve::subject::{Subject, follows};
 use crate::state::Vfs;
-use nacre_fs::{Events, SetTime};
+use nacre_fs::{Events, FileType, SetTime};
 
 const MODE_BITS: u32 = 0o7777;
 const UNCHANGED: u32 = u32::MAX;
@@ -34,8 +35,24 @@ impl Vfs {
             .mount
             .fs
             .chmod(self.cred(), subject.node, mode & MODE_BITS)?;
+        self.dress_shadow(&subject)?;
         self.tell_of(&subject, Events::ATTRIB);
         success()
+    }
+
+    /// By the mode and owner of a shadow the kernel tells who may open or connect.
+    fn dress_shadow(&self, subject: &Subject<'_>) -> Result<(), VfsError> {
+        let stat = subject.mount.fs.getattr(subject.node)?;
+        let stored_here = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        if stat
+            .file_type()
+            .is_some_and(|kind| !stored_here.contains(&kind))
+        {
+            let name = shadow_name(subject.node);
+            let (kernel, pool) = (self.kernel(), subject.mount.index);
+            kernel.dress_shadow(pool, &name, &stat);
+        }
+        Ok(())
     }
 
     /// `fchownat`; also `chown` and `lchown`. `u32::MAX` leaves an id unchanged.
@@ -58,6 +75,7 @@ impl Vfs {
             .mount
             .fs
             .chown(self.cred(), subject.node, changed(uid), changed(gid))?;
+        self.dress_shadow(&subject)?;
         self.tell_of(&subject, Events::ATTRIB);
         success()
     }

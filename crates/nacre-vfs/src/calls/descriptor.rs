@@ -2,8 +2,8 @@
 
 use crate::abi::{
     CLOSE_RANGE_CLOEXEC, F_DUPFD, F_DUPFD_CLOEXEC, F_DUPFD_QUERY, F_GETFD, F_GETFL, F_GETLEASE,
-    F_GETOWN, F_GETPIPE_SZ, F_GETSIG, F_SETFD, F_SETFL, F_SETOWN, F_SETPIPE_SZ, F_SETSIG, O_APPEND,
-    O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, O_PATH,
+    F_GETOWN, F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_SETFD, F_SETFL, F_SETOWN, F_SETOWN_EX,
+    F_SETPIPE_SZ, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, O_PATH,
 };
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::{FdEntry, FileId, TABLE_LEN};
@@ -222,7 +222,10 @@ impl Vfs {
             F_SETFL => self.set_flags(&file, arg as u32),
             F_GETLEASE => done(F_UNLCK_RESULT),
             F_SETPIPE_SZ | F_GETPIPE_SZ => Err(ErrorKind::BadFd.into()),
-            F_GETOWN | F_GETSIG | F_SETOWN | F_SETSIG => Ok(Reply::Kernel),
+            // The C library asks for the owner by the longer form.
+            F_GETOWN | F_GETOWN_EX | F_GETSIG | F_SETOWN | F_SETOWN_EX | F_SETSIG => {
+                Ok(Reply::Kernel)
+            }
             _ => Err(ErrorKind::Invalid.into()),
         }
     }

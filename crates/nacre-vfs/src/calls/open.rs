@@ -252,6 +252,9 @@ impl Vfs {
             return self.open_new(target, request);
         };
         self.check_type(target, found, request)?;
+        if request.has(O_CREAT) && matches!(target.last, Last::Name(_)) {
+            self.check_sticky(target.mount, target.dir, found.node)?;
+        }
         if !request.has(O_PATH) {
             if target.is_special() {
                 return self
@@ -379,8 +382,11 @@ impl Vfs {
         mount.fs.access(self.cred(), found.node, request.access())?;
         let stat = mount.fs.getattr(found.node)?;
         let name = shadow_name(found.node);
-        self.kernel()
-            .make_shadow(mount.index, &name, stat.mode, stat.rdev)?;
+        let kernel = self.kernel();
+        if kernel.make_shadow(mount.index, &name, stat.mode, stat.rdev)? {
+            // The process's umask has no say in that.
+            kernel.dress_shadow(mount.index, &name, &stat);
+        }
         Ok(Reply::KernelNode(KernelNode {
             pool: mount.index,
             name,

@@ -204,6 +204,7 @@ impl Vfs {
         if mount.index != to.mount.index {
             return Err(ErrorKind::CrossDevice.into());
         }
+        self.check_link(mount, node)?;
         mount.fs.link(self.cred(), node, to.dir, name)?;
         success()
     }

@@ -577,6 +577,9 @@ impl<'v, 'p> Walk<'v, 'p> {
         if self.how.no_links || self.links > LINKS_MAX {
             return Err(ErrorKind::Loop.into());
         }
+        if component.last {
+            self.vfs.check_follow(self.mount, self.dir, found.node)?;
+        }
         let mut target = vec![0; PATH_MAX];
         let len = self.mount.fs.readlink(found.node, &mut target)?;
         let mut text = target[..len].to_vec();

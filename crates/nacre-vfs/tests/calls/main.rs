@@ -6,5 +6,6 @@ mod model;
 mod names;
 mod opening;
 mod paths;
+mod protected;
 mod sharing;
 mod world;

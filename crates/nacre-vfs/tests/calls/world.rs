@@ -1,15 +1,16 @@
 //! A process over pools in memory and a simulated kernel.
 
-use nacre_fs::Fs;
+use nacre_fs::{Fs, Stat};
 use nacre_store::{AttachOptions, Store};
 use nacre_testkit::pool::{PoolChoice, PoolFiles, memory_pool};
 use nacre_vfs::{
-    Answer, Credentials, ErrorKind, FileStat, Kernel, KernelError, MountSpec, Reply, Vfs,
+    Answer, Credentials, ErrorKind, FileStat, Kernel, KernelError, MountSpec, Protection, Reply,
+    Vfs,
 };
 use nacre_volume::{Access, Caching, Observer, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub const AT_FDCWD: i32 = -100;
@@ -69,6 +70,8 @@ pub struct MockKernel {
     pub signalled: AtomicBool,
     pub interrupt: AtomicBool,
     pub size_limit: AtomicU64,
+    /// Of each kind.
+    pub protection: AtomicU32,
 }
 
 impl MockKernel {
@@ -102,6 +105,7 @@ impl MockKernel {
             signalled: AtomicBool::new(false),
             interrupt: AtomicBool::new(false),
             size_limit: AtomicU64::new(u64::MAX),
+            protection: AtomicU32::new(0),
         })
     }
 
@@ -392,11 +396,12 @@ impl Kernel for MockKernel {
         name: &[u8],
         _mode: u32,
         _rdev: u64,
-    ) -> Result<(), KernelError> {
+    ) -> Result<bool, KernelError> {
         let path = text(&self.shadow_path(pool, name));
-        self.with(|world| world.shadows.insert(path));
-        Ok(())
+        Ok(self.with(|world| world.shadows.insert(path)))
     }
+
+    fn dress_shadow(&self, _: usize, _: &[u8], _: &Stat) {}
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {
         let path = text(&self.shadow_path(pool, name));
@@ -433,6 +438,10 @@ impl Kernel for MockKernel {
 
     fn credentials(&self) -> Credentials {
         self.with(|world| world.user.clone())
+    }
+
+    fn protection(&self, _: Protection) -> u32 {
+        self.protection.load(Ordering::Relaxed)
     }
 
     fn umask(&self) -> u32 {

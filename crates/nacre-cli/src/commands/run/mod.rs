@@ -201,7 +201,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     attached::sweep();
     let status = status?;
     if let Err(failure) = detached.map(|_| ()).and(ended) {
-        eprintln!("nacre: {failure}");
+        output::tell(&failure);
     }
     Ok(status)
 }

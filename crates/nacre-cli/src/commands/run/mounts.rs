@@ -33,12 +33,26 @@ pub struct Mount {
 impl Mount {
     /// The kernel's mount of the same pool there, if root, the pool's owner or the caller made it.
     pub fn by_kernel(&self) -> Option<KernelMount> {
-        let folder = fs::canonicalize(&self.folder).ok()?;
-        let table = fs::read("/proc/self/mountinfo").ok()?;
-        let found = mount_table::find(&table, folder.as_os_str().as_bytes())?;
+        let (folder, found) = self.there()?;
         let owner = fs::metadata(&self.pool).ok()?.uid();
         let trusted = [0, owner].contains(&found.user) || one_user() == Some(found.user);
         (trusted && shows(&folder, &identity_of(&self.pool).ok()?)).then_some(found)
+    }
+
+    /// What the kernel shows there instead of the pool.
+    pub fn taken(&self) -> Option<KernelMount> {
+        match self.by_kernel() {
+            Some(_) => None,
+            None => self.there().map(|(_, found)| found),
+        }
+    }
+
+    /// The folder without links, and the pool that the kernel shows there.
+    fn there(&self) -> Option<(PathBuf, KernelMount)> {
+        let folder = fs::canonicalize(&self.folder).ok()?;
+        let table = fs::read("/proc/self/mountinfo").ok()?;
+        let found = mount_table::find(&table, folder.as_os_str().as_bytes())?;
+        Some((folder, found))
     }
 }
 

@@ -72,11 +72,13 @@ impl Program {
         }
         let named = self.named(&mounts).filter(|_| policy == Policy::Refuse);
         if let Some(named) = named {
-            let refusal = reach::refusal(&self.name(), why, &named);
+            let at = |mount: &&&Mount| mount.folder.as_os_str().as_bytes() == named.mount;
+            let taken = mounts.iter().find(at).and_then(|mount| mount.taken());
+            let refusal = reach::refusal(&self.name(), why, &named, taken.as_ref());
             return Err(Failure::Unserved(refusal));
         }
         let name = self.name();
-        eprintln!("nacre: {name} {why}: it sees the host's files, not the pool");
+        eprintln!("nacre: {name} {why}: it sees what is there, not the pool");
         Ok(())
     }
 
