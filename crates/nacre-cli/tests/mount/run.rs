@@ -3,7 +3,7 @@
 use crate::commands::{nacre, text};
 use crate::keeping::{can_forget, is_kept};
 use crate::preload::preload;
-use crate::stage::Stage;
+use crate::stage::{Stage, soon};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -253,7 +253,7 @@ fn a_missing_mount_point_is_made_for_the_time_it_is_needed() {
         command.args(["run", "-q", "--pool", "my.pool", "--mount"]);
         command.arg(&made).args(["--", "bash", "-c", script]);
         let output = command.env("D", below.stage.pool.folder()).output();
-        (text(&output.unwrap()), made.exists())
+        (text(&output.unwrap()), !soon(|| !made.exists()))
     };
     let served = "echo one >$D/made/f; $D/dynamic r $D/made/f; ls $D";
     let (said, is_left) = run(served);
@@ -263,9 +263,7 @@ fn a_missing_mount_point_is_made_for_the_time_it_is_needed() {
     assert_eq!((said.as_str(), is_left), ("one\none\n", false));
     // Killed, too: the server ends with the last program.
     let (_, _) = run("$D/static r $D/made/f; kill -9 $PPID; sleep 1.2; $D/static r $D/made/f");
-    while made.exists() {
-        thread::sleep(Duration::from_millis(20));
-    }
+    assert!(soon(|| !made.exists()));
     below.nothing_is_left();
 }
 
@@ -398,9 +396,9 @@ fn a_killed_server_is_replaced_when_it_is_needed() {
         while grep -q \"$D/mount \" /proc/self/mountinfo; do sleep 0.01; done
         cat mount/f; $D/static r $D/mount/f";
     below.gives(script, "one\none\n");
+    below.nothing_is_left();
     let info = text(&nacre(below.stage.pool.folder(), &["info", "my.pool"]));
     assert!(info.contains("nobody"), "{info}");
-    below.nothing_is_left();
 }
 
 /// The position is that of the open file description, wherever it is moved.

@@ -90,13 +90,7 @@ impl Stage {
     /// Whether nobody serves the mount any more. A server that met somebody who looked at all
     /// mounts looks again a second later.
     pub fn is_left(&self) -> bool {
-        (0..3000).any(|_| {
-            let left = !self.is_mounted() && self.servers().is_empty();
-            if !left {
-                thread::sleep(Duration::from_millis(10));
-            }
-            left
-        })
+        soon(|| !self.is_mounted() && self.servers().is_empty())
     }
 
     /// The processes that serve the mount.
@@ -144,4 +138,15 @@ pub fn as_user(user: u32, folder: &Path, line: &str) -> Output {
         .gid(user)
         .stderr(File::create("/dev/null").unwrap());
     shell.output().unwrap()
+}
+
+/// Whether something comes true, as what others look at for a moment takes a second longer to go.
+pub fn soon(is_so: impl Fn() -> bool) -> bool {
+    (0..3000).any(|_| {
+        let done = is_so();
+        if !done {
+            thread::sleep(Duration::from_millis(10));
+        }
+        done
+    })
 }
