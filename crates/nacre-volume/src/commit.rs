@@ -31,8 +31,6 @@ const AHEAD: u64 = if cfg!(feature = "explore") {
 } else {
     16 << 20
 };
-/// How fast the disk takes it is told by writes of at least so many bytes.
-const RATE_OF: u64 = 4 << 20;
 /// It is copied in pieces of at most this size, to memory that is kept.
 const AHEAD_PIECE: u64 = 1 << 20;
 /// Pieces from this size on are waited for one by one.
@@ -463,9 +461,7 @@ impl Volume {
             .and_then(|home| Ok((home, write_ahead(cache, image, &news.homes())?)));
         match written {
             Ok((home, bytes)) => {
-                if bytes >= RATE_OF {
-                    image.note_rate(bytes, begun.elapsed());
-                }
+                image.note_rate(bytes, begun.elapsed());
                 now_home(image, home);
                 image.went_ahead(&news);
                 Ok(bytes)

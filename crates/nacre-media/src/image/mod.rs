@@ -165,6 +165,8 @@ struct Head {
     pressed: AtomicU64,
     /// Bytes of what is new that the disk takes in a millisecond.
     rate: AtomicU64,
+    /// So many bytes take it as long as the call that brings them, whatever is in it.
+    even: AtomicU64,
     /// Not 0: it is not known what was freed since the version that the disk has.
     blind: AtomicU64,
     /// Not 0: units were taken meanwhile, of which several disks may hold something else.
@@ -337,6 +339,7 @@ impl Image {
         head.room.store(u64::MAX, Ordering::Relaxed);
         head.allowed.store(u64::MAX, Ordering::Relaxed);
         head.rate.store(news::USUAL_RATE, Ordering::Relaxed);
+        head.even.store(news::LEAST, Ordering::Relaxed);
         head.blind.store(1, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
         head.len.store(key.len, Ordering::Relaxed);

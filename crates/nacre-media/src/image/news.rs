@@ -2,6 +2,7 @@
 //! nothing yet (D75).
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
@@ -18,8 +19,13 @@ const NEWS_FILL: u64 = (16 << 20) / GRANULE;
 /// Calls that overwrite so much are for fresh units: to write it once costs less than to write it
 /// twice, by a wait more.
 const LARGE: usize = 64 << 10;
-/// So many granules of what is new may be dirty in any case: 1 MiB.
-const ALLOWED: u64 = (1 << 20) / GRANULE;
+/// So many bytes of what is new may be dirty in any case, or more: as many as take the disk as long
+/// as the call does that brings them. So who stores has half of the disk where calls take long.
+pub(super) const LEAST: u64 = 512 << 10;
+const LEAST_AT_MOST: u64 = 4 << 20;
+/// How fast the disk is tell writes of so many bytes and more; how long a call takes tell others.
+const RATE_OF: u64 = 4 << 20;
+const CALL_OF: u64 = 128 << 10;
 /// Who syncs waits for what others have stored since the last sync this part of the time since
 /// then, at most.
 const WAITS_SHARE: u64 = 16;
@@ -173,8 +179,8 @@ impl Image {
             true => 0,
             false => now.saturating_sub(head.asked.load(Relaxed)),
         };
-        let rate = head.rate.load(Relaxed);
-        ALLOWED.max(since.saturating_mul(rate) / WAITS_SHARE / GRANULE)
+        let by_time = since.saturating_mul(head.rate.load(Relaxed)) / WAITS_SHARE;
+        head.even.load(Relaxed).max(by_time) / GRANULE
     }
 
     /// Nobody presses any more.
@@ -221,9 +227,16 @@ impl Image {
 
     /// The disk took so many bytes of what is new in this time.
     pub fn note_rate(&self, bytes: u64, time: Duration) {
-        let rate = &self.head().rate;
-        let seen = u128::from(bytes) * 1000 / time.as_micros().max(1);
-        rate.store((3 * rate.load(Relaxed) + seen as u64) / 4, Relaxed);
+        let (rate, even) = (&self.head().rate, &self.head().even);
+        let next = |known: &AtomicU64, seen: u64| (3 * known.load(Relaxed) + seen) / 4;
+        let micros = time.as_micros().max(1) as u64;
+        if bytes >= RATE_OF {
+            rate.store(next(rate, bytes * 1000 / micros), Relaxed);
+        } else if bytes >= CALL_OF {
+            let as_fast = micros.saturating_mul(rate.load(Relaxed)) / 1000;
+            let seen = as_fast.saturating_sub(bytes);
+            even.store(next(even, seen).clamp(LEAST, LEAST_AT_MOST), Relaxed);
+        }
     }
 
     /// How many granules of what is not new may be dirty.

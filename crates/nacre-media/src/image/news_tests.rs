@@ -231,9 +231,9 @@ fn who_waits_while_nothing_is_new_commits() {
     // As right behind a sync.
     image.head().allowed.store(16, SeqCst);
     version(image, true);
-    store_new(image, 30..300);
+    store_new(image, 30..158);
     stage.jester.nothing_new.store(100, SeqCst);
-    let commits = |image: &Image| assert_eq!(version(image, true).len(), 270);
+    let commits = |image: &Image| assert_eq!(version(image, true).len(), 128);
     *stage.jester.at_commit.lock().unwrap() = Some(Box::new(commits));
     store(image, 310);
     assert_eq!(stage.jester.nothing_new.load(SeqCst), 99);
@@ -260,13 +260,24 @@ fn the_longer_nobody_synced_the_more_may_be_dirty() {
     }
     stage.jester.clock.store(5000, SeqCst);
     image.note_asked();
-    assert_eq!([5000, 5004].map(allowed), [MIB, MIB], "in any case");
+    assert_eq!([5000, 5004].map(allowed), [MIB / 2; 2], "in any case");
     let about = |allowed: u64, mibs: u64| allowed.abs_diff(mibs * MIB) < MIB / 4;
     assert!(about(allowed(5080), 5) && about(allowed(5800), 50));
     image.note_asked();
-    assert_eq!(allowed(5801), MIB);
+    assert_eq!(allowed(5801), MIB / 2);
     image.take_new(u64::MAX, Pace::Presses, Vec::new());
-    assert_eq!(allowed(9000), MIB, "while somebody presses");
+    assert_eq!(allowed(9000), MIB / 2, "while somebody presses");
     image.end_press();
     assert!(about(allowed(9000), 200));
+    // Where each call waits for a processor, more goes with it.
+    image.note_asked();
+    for (millis, allowed_then) in [(2, MIB), (4, 3 * MIB), (50, 4 * MIB), (0, MIB / 2)] {
+        for _ in 0..100 {
+            image.note_rate(MIB, Duration::from_millis(millis));
+        }
+        assert!(
+            allowed(9000).abs_diff(allowed_then) < MIB / 8,
+            "{millis} ms"
+        );
+    }
 }
