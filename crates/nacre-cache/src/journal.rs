@@ -595,17 +595,8 @@ impl<'r> Window<'r> {
 
     /// A part of the journal, if it is here.
     fn get(&self, place: u64, len: u64) -> Option<&[u8]> {
-        let part = |from: u64, bytes: &'_ [u8]| {
-            let start = usize::try_from(place.checked_sub(from)?).ok()?;
-            Some(start..start + len as usize).filter(|part| part.end <= bytes.len())
-        };
-        if let Some((from, record)) = self.newest
-            && let Some(part) = part(from, record)
-        {
-            return Some(&record[part]);
-        }
-        let bytes = self.bytes.bytes();
-        part(self.place, bytes).map(|part| &bytes[part])
+        let of_newest = self.newest.and_then(|newest| part_of(newest, place, len));
+        of_newest.or_else(|| part_of((self.place, self.bytes.bytes()), place, len))
     }
 
     fn has(&self, place: u64, len: u64) -> bool {
@@ -624,6 +615,12 @@ impl Piece<'_> {
     pub fn range(&self) -> Range<u64> {
         self.home..self.home.saturating_add(self.bytes.len() as u64)
     }
+}
+
+/// The bytes at a place, if they are among those that begin at `from`.
+fn part_of((from, bytes): (u64, &[u8]), place: u64, len: u64) -> Option<&[u8]> {
+    let start = usize::try_from(place.checked_sub(from)?).ok()?;
+    bytes.get(start..start + len as usize)
 }
 
 /// The pieces of a record; `None` if it contradicts itself.

@@ -28,8 +28,7 @@ impl Vfs {
             return Ok(());
         }
         let link = mount.fs.getattr(link)?;
-        let trusted = [self.cred().uid, folder.uid].contains(&link.uid);
-        self.refuse_if(!trusted, Protection::Symlinks, 1, ErrorKind::Denied)
+        self.refuse_of_others(&folder, &link, Protection::Symlinks, 1)
     }
 
     /// Before a file that is there is opened with `O_CREAT`.
@@ -52,7 +51,18 @@ impl Vfs {
         };
         // Where only a group may write it takes the stricter setting.
         let least = if written_by & OTHERS_WRITE != 0 { 1 } else { 2 };
-        let trusted = [self.cred().uid, folder.uid].contains(&file.uid);
+        self.refuse_of_others(&folder, &file, which, least)
+    }
+
+    /// Refuses what is neither the caller's nor that of the folder's owner.
+    fn refuse_of_others(
+        &self,
+        folder: &Stat,
+        found: &Stat,
+        which: Protection,
+        least: u32,
+    ) -> Result<(), VfsError> {
+        let trusted = [self.cred().uid, folder.uid].contains(&found.uid);
         self.refuse_if(!trusted, which, least, ErrorKind::Denied)
     }
 

@@ -219,15 +219,16 @@ fn large_new_contents_are_written_once() {
     assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
     // In place they are journaled, and a copy of the disk has either all or nothing of them.
     volume_of(&fs).set_room(64 << 20);
-    for (at, bytes) in (0..)
-        .step_by(16 << 10)
-        .zip(pattern(0, 1 << 20, 8).chunks(16 << 10))
-    {
-        write(&fs, node, at, bytes);
-    }
+    write_in_parts(&fs, node, &pattern(0, 1 << 20, 8), 16 << 10);
     fs.commit().expect("commit");
     assert!(info(&fs).committed_bytes - after.committed_bytes >= 1 << 20);
     fs.into_store().close().expect("close");
+}
+
+fn write_in_parts(fs: &Fs, node: InodeRef, bytes: &[u8], part: usize) {
+    for (at, bytes) in (0..).step_by(part).zip(bytes.chunks(part)) {
+        write(fs, node, at, bytes);
+    }
 }
 
 /// A file whose contents are replaced again and again, be it by large calls where they are, or
@@ -245,9 +246,7 @@ fn large_contents_that_replace_others_are_written_once_and_use_memory_again() {
             fs.set_size(&root(), node, 0).expect("cut");
         }
         let bytes = pattern(0, LEN, round);
-        for (at, part) in (0..).step_by(PART).zip(bytes.chunks(PART)) {
-            write(&fs, node, at, part);
-        }
+        write_in_parts(&fs, node, &bytes, PART);
         fs.commit().expect("commit");
         bytes
     };

@@ -195,10 +195,20 @@ impl BitSet {
     }
 
     /// Calls `found` with the numbers of the set, in order, as ranges that do not touch.
-    pub fn each_range(&self, mut found: impl FnMut(Range<u64>)) {
+    pub fn each_range(&self, found: impl FnMut(Range<u64>)) {
+        self.each_range_of(|_, bits| bits, found);
+    }
+
+    /// As [`BitSet::each_range`], without the numbers of another set.
+    pub fn each_range_outside(&self, other: &Self, found: impl FnMut(Range<u64>)) {
+        self.each_range_of(|word, bits| bits & !other.word(word as usize), found);
+    }
+
+    /// Calls `found` with ranges of what `of` leaves of each word.
+    fn each_range_of(&self, of: impl Fn(u64, u64) -> u64, mut found: impl FnMut(Range<u64>)) {
         let mut open: Option<Range<u64>> = None;
         self.each_word(|word, bits| {
-            let mut left = bits;
+            let mut left = of(word, bits);
             while left != 0 {
                 let first = u64::from(left.trailing_zeros());
                 let count = u64::from((left >> first).trailing_ones());

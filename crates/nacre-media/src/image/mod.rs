@@ -29,6 +29,7 @@ mod tests;
 mod windows;
 
 use std::io;
+use std::iter;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -157,7 +158,7 @@ struct Head {
     dirty: AtomicU64,
     /// Of these, those that a record must hold: of units that were not new.
     old: AtomicU64,
-    /// So many granules may be dirty while somebody waits for the disk.
+    /// So many granules of what is new may be dirty, as was found last.
     allowed: AtomicU64,
     /// When a program synced last, in milliseconds.
     asked: AtomicU64,
@@ -649,25 +650,30 @@ impl Image {
         }
     }
 
-    /// Whether any of these units was freed since the version that the disk has for sure. One that
-    /// is on its way may not get there: then the journal must have room for what they hold.
+    /// Whether any of these units was freed since the version that the disk has for sure.
     pub(super) fn was_freed(&self, units: Range<u64>) -> bool {
-        let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
+        self.freed_since().any(|set| set.has_any(units.clone()))
+    }
+
+    /// What was freed since that version. One that is on its way may not get there: then the
+    /// journal must have room for what these units hold.
+    fn freed_since(&self) -> impl Iterator<Item = &BitSet> {
+        let current = self.head().current.load(Ordering::SeqCst) as usize & 1;
         let is_settled = self.head().settled.load(Ordering::SeqCst) != 0;
-        self.freed[set].has_any(units.clone()) || !is_settled && self.freed[1 - set].has_any(units)
+        let before = (!is_settled).then_some(&self.freed[1 - current]);
+        iter::once(&self.freed[current]).chain(before)
     }
 
     /// Units that nothing refers to any more are about to be free. (C11)
     pub fn note_freed(&self, at: u64, len: u64) {
         let _entered = self.enter_gate();
         let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
-        let units = units(at..at + len);
-        // What means nothing yet may be used for something else at once.
-        if self.is_new(units.clone()) {
-            return;
-        }
-        for unit in units.filter(|&unit| !self.is_new(unit..unit + 1)) {
-            self.freed[set].insert(unit..unit + 1);
+        for (word, mask) in masks(units(at..at + len)) {
+            // What means nothing yet may be used for something else at once.
+            let new = self.new.word(word) & !self.away.word(word);
+            if mask & !new != 0 {
+                self.freed[set].insert_word(word, mask & !new);
+            }
         }
     }
 
@@ -681,26 +687,16 @@ impl Image {
     /// As [`Image::is_spent`], of the 64 units from a place on, each a bit.
     pub fn spent_of(&self, at: u64) -> u64 {
         let word = (at / UNIT_SIZE / u64::from(u64::BITS)) as usize;
-        let head = self.head();
-        let current = head.current.load(Ordering::SeqCst) as usize & 1;
-        let before = match head.settled.load(Ordering::SeqCst) {
-            0 => self.freed[1 - current].word(word),
-            _ => 0,
-        };
-        self.freed[current].word(word) | before | self.away.word(word)
+        let freed = self.freed_since().map(|set| set.word(word));
+        freed.fold(self.away.word(word), |all, some| all | some)
     }
 
     /// Calls `found` with what was freed before the version that was written last was taken, and is
     /// spent no more. Nobody takes a version meanwhile.
     pub fn each_regained(&self, mut found: impl FnMut(Range<u64>)) {
         let current = self.head().current.load(Ordering::SeqCst) as usize & 1;
-        let is_away = |unit: &u64| self.away.has_any(*unit..unit + 1);
-        self.freed[1 - current].each_range(|freed| {
-            let mut left = freed;
-            while let Some(start) = left.find(|unit| !is_away(unit)) {
-                let end = left.find(is_away).unwrap_or(left.end);
-                found(start * UNIT_SIZE..end * UNIT_SIZE);
-            }
+        self.freed[1 - current].each_range_outside(&self.away, |units| {
+            found(units.start * UNIT_SIZE..units.end * UNIT_SIZE);
         });
     }
 
