@@ -262,7 +262,9 @@ fn large_contents_that_replace_others_are_written_once_and_use_memory_again() {
         let home = after.home_bytes - before.home_bytes;
         let memory = after.present_bytes - before.present_bytes;
         assert!(journal < 1 << 20, "{journal} bytes of the journal");
-        assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
+        // Less than 64 KiB that are left over when a round ends go with its record.
+        let written = home + journal;
+        assert!((8 << 20..9 << 20).contains(&written), "{written} bytes");
         assert!(
             memory < 2 << 20,
             "{memory} bytes of memory more, cut: {cut}"
