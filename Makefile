@@ -78,6 +78,7 @@ conformance: build
 	COPIES=2 FSX_OPERATIONS=1500 tests/conformance/run.py
 	STRIPE=3 FSX_OPERATIONS=1500 tests/conformance/run.py
 	tests/conformance/liburing.py
+	DISK=1 tests/conformance/liburing.py
 
 # Minutes instead of seconds, every step, power cuts: docs/testing.md.
 torture: build

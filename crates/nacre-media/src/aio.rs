@@ -4,10 +4,12 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use libc::{c_long, syscall};
 use rustix::io::Errno;
 use rustix::process::getpid;
+use rustix::time::Timespec;
 
 use crate::confined::is_confined;
 
@@ -85,20 +87,39 @@ impl Request {
 }
 
 /// Where the kernel keeps the calls of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Context {
     /// 0: none yet.
     number: u64,
     /// The process that made it. To another one the number means nothing, or something else.
     owner: i32,
+    /// How many calls it is for at a time.
+    room: usize,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Context {
     pub const fn new() -> Self {
+        Self::with_room(MOST)
+    }
+
+    /// For so many calls at a time.
+    pub const fn with_room(room: usize) -> Self {
         Self {
             number: 0,
             owner: 0,
+            room,
         }
+    }
+
+    /// By which the kernel knows it.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether this process has made it.
@@ -126,8 +147,42 @@ impl Context {
     fn make(&mut self) -> Result<(), Errno> {
         let mut made = 0u64;
         // SAFETY: the kernel stores a number to a word of this thread's.
-        answer(unsafe { syscall(libc::SYS_io_setup, MOST, &raw mut made) })?;
+        answer(unsafe { syscall(libc::SYS_io_setup, self.room, &raw mut made) })?;
         (self.number, self.owner) = (made, getpid().as_raw_nonzero().get());
+        Ok(())
+    }
+
+    /// Waits for at least one call of a context, but not longer than `most`; adds number and result
+    /// of up to `count` calls.
+    ///
+    /// # Safety
+    ///
+    /// It is a context of this process.
+    pub unsafe fn take(
+        number: u64,
+        most: Duration,
+        count: usize,
+        taken: &mut Vec<(usize, i64)>,
+    ) -> Result<(), Errno> {
+        let mut found = vec![Done::default(); count];
+        let until = Timespec {
+            tv_sec: most.as_secs() as i64,
+            tv_nsec: most.subsec_nanos().into(),
+        };
+        let place = found.as_mut_ptr();
+        // SAFETY: the kernel stores at most as many results as there is room for.
+        let came = answer(unsafe {
+            syscall(
+                libc::SYS_io_getevents,
+                number,
+                1usize,
+                count,
+                place,
+                &raw const until,
+            )
+        })?;
+        let each = found[..came].iter();
+        taken.extend(each.map(|one| (one.data as usize, one.result)));
         Ok(())
     }
 

@@ -79,6 +79,8 @@ pub(crate) const SEEK_HOLE: i32 = 4;
 pub(crate) const RWF_KNOWN: u32 = 0x1f;
 /// `RWF_DSYNC` and `RWF_SYNC`.
 pub(crate) const RWF_SYNCED: u32 = 0x6;
+/// To read only what is there at once.
+pub(crate) const RWF_NOWAIT: u32 = 0x8;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 pub(crate) const RWF_APPEND: u32 = 0x10;
 

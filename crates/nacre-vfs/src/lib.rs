@@ -25,6 +25,7 @@ mod untouched;
 pub use calls::exec::{ExecImage, HandedOn};
 pub use calls::handles::FileHandle;
 pub use calls::ioctl::IoctlReply;
+pub use calls::later::{Held, Wish};
 pub use calls::locks::FileLock;
 pub use calls::map::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Showing, Staying};
 pub use calls::socket::SocketNode;

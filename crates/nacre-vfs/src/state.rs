@@ -425,7 +425,7 @@ pub(crate) struct FdSnapshot<'v> {
 
 /// An open file description in use by a call.
 pub(crate) struct OpenFile<'v> {
-    vfs: &'v Vfs,
+    pub(crate) vfs: &'v Vfs,
     pub(crate) mount: &'v Mount,
     pub(crate) id: FileId,
     pub(crate) ofd: &'v Ofd,
@@ -433,6 +433,15 @@ pub(crate) struct OpenFile<'v> {
 }
 
 impl<'v> OpenFile<'v> {
+    /// With a use of its own, so that it stays when its fd is closed.
+    pub(crate) fn counted(mut self) -> Self {
+        if !self.counted {
+            self.vfs.note_use(self.id);
+            self.counted = true;
+        }
+        self
+    }
+
     #[inline]
     pub(crate) fn node(&self) -> InodeRef {
         InodeRef {

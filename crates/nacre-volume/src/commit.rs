@@ -727,6 +727,25 @@ impl Volume {
         }
     }
 
+    /// Whether a range of one device is in memory now.
+    pub fn has_range(&self, at: VolumeOffset, len: u64) -> bool {
+        let imaged = self.imaged(at);
+        imaged.is_none_or(|(image, at)| image.has_range(at..at + len))
+    }
+
+    /// As [`nacre_media::Image::begin_load`], of a range of one device.
+    pub fn begin_load(&self, at: VolumeOffset, len: u64, tag: u64) -> bool {
+        let imaged = self.imaged(at);
+        imaged.is_some_and(|(image, at)| image.begin_load(at..at + len, tag))
+    }
+
+    /// As [`nacre_media::Image::take_loaded`].
+    pub fn take_loaded(&self, most: Duration, tell: impl FnMut(u64)) {
+        if let Some(image) = self.head.media.image() {
+            image.take_loaded(most, tell);
+        }
+    }
+
     /// Whether the disk has all that was stored.
     pub fn is_clean(&self) -> bool {
         self.cached().is_none_or(|(_, image)| image.is_clean())

@@ -8,6 +8,7 @@ use nacre_store::scrub::Verified;
 use nacre_store::{CacheUpdates, FileHead, INLINE_MAX};
 use nacre_types::FileOffset;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// relatime: an access time older than this is renewed in any case.
 const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
@@ -26,6 +27,25 @@ impl Fs {
     pub fn will_not_need(&self, node: InodeRef, start: u64, len: u64) -> Result<()> {
         let end = start.saturating_add(len).min(self.attrs(node)?.size);
         Ok(self.store.will_not_need(node.object(), start..end)?)
+    }
+
+    /// Whether contents of `len` bytes from `start` on are in memory now.
+    pub fn is_in_memory(&self, node: InodeRef, start: u64, len: u64) -> Result<bool> {
+        let end = start.saturating_add(len).min(self.attrs(node)?.size);
+        Ok(self.store.is_in_memory(node.object(), start..end)?)
+    }
+
+    /// Asks for these contents, none of which are in memory, to be told of by [`Fs::take_loaded`]
+    /// with this tag. False if nothing will be told.
+    pub fn begin_load(&self, node: InodeRef, start: u64, len: u64, tag: u64) -> Result<bool> {
+        let end = start.saturating_add(len).min(self.attrs(node)?.size);
+        Ok(self.store.begin_load(node.object(), start..end, tag)?)
+    }
+
+    /// Waits for some of what was asked for, but not longer than `most`; then tells the tag of each
+    /// that has come.
+    pub fn take_loaded(&self, most: Duration, tell: impl FnMut(u64)) {
+        self.store.take_loaded(most, tell);
     }
 
     /// The fast path of [`Fs::read`]. Returns `None` if it does not apply.

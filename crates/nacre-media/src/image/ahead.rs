@@ -60,7 +60,7 @@ impl Next {
 }
 
 /// Zeros; `None` if the program may have no more memory.
-fn zeroed(len: usize) -> Option<Vec<u8>> {
+pub(super) fn zeroed(len: usize) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(len).ok().filter(|_| len > 0)?;
     // SAFETY: the length is not 0.
     let memory = unsafe { alloc_zeroed(layout) };
@@ -278,7 +278,7 @@ impl Image {
     }
 
     /// Stays as it is as long as no unit of the range goes, or is made right on a disk.
-    fn epochs(&self, range: &Range<u64>) -> u64 {
+    pub(super) fn epochs(&self, range: &Range<u64>) -> u64 {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
         let epochs = chunks.map(|chunk| self.epoch(chunk * CHUNK / UNIT_SIZE).load(Acquire));
         epochs.fold(0, u64::wrapping_add)

@@ -15,9 +15,9 @@ use super::{DiskFds, DiskLegs, Image, REGION};
 
 const REGIONS: u64 = 6;
 /// What the disk gets meanwhile.
-const NEW: u8 = 255;
+pub(super) const NEW: u8 = 255;
 
-fn open_direct(path: &Path) -> OwnedFd {
+pub(super) fn open_direct(path: &Path) -> OwnedFd {
     let direct = |flags| {
         let mut options = OpenOptions::new();
         options
@@ -32,7 +32,7 @@ fn open_direct(path: &Path) -> OwnedFd {
         .into()
 }
 
-fn read_unit(image: &Image, unit: u64) -> u8 {
+pub(super) fn read_unit(image: &Image, unit: u64) -> u8 {
     let at = DeviceOffset(unit * UNIT_SIZE);
     image.read(at, UNIT_SIZE, first_byte).unwrap()
 }
@@ -58,7 +58,7 @@ fn read_until_one_is_asked_for(stage: &Stage) -> Option<u64> {
     None
 }
 
-fn set_disk(stage: &Stage, region: u64) {
+pub(super) fn set_disk(stage: &Stage, region: u64) {
     set_file(stage.image.direct.as_ref().unwrap(), region);
 }
 

@@ -186,6 +186,11 @@ impl Image {
         self.drop_found(&**committer, found);
     }
 
+    /// Whether a range is there now: reading it would not wait for the disk.
+    pub fn has_range(&self, range: Range<u64>) -> bool {
+        self.present.has_all(units(range))
+    }
+
     /// Which units of some of a word somebody has an address of.
     fn kept(&self, word: usize, of: u64) -> u64 {
         match of {

@@ -134,7 +134,7 @@ impl Image {
         if missing == 0 {
             return Ok(());
         }
-        self.head().awaited.fetch_add(missing, Relaxed);
+        self.count_awaited(missing);
         let stride = self.strides.next(&wanted);
         let mut parts = by_region(self.with_ahead(&wanted));
         let all = parts.try_for_each(|part| self.load_part(part, &wanted));
@@ -145,8 +145,18 @@ impl Image {
         all.map_err(|_| MediaFailed)
     }
 
+    /// Somebody waits for so many units.
+    pub(super) fn count_awaited(&self, units: u64) {
+        self.head().awaited.fetch_add(units, Relaxed);
+    }
+
+    /// So many units came from the disk.
+    pub(super) fn count_loaded(&self, units: u64) {
+        self.head().loaded.fetch_add(units, Relaxed);
+    }
+
     /// How many units of a range are not there.
-    fn missing(&self, range: &Range<u64>) -> u64 {
+    pub(super) fn missing(&self, range: &Range<u64>) -> u64 {
         let absent = |unit: &u64| !self.present.has(*unit);
         range.clone().filter(absent).count() as u64
     }
@@ -184,9 +194,7 @@ impl Image {
     fn load_units(&self, range: Range<u64>) -> io::Result<()> {
         self.each_absent(range, |units| {
             self.bring(&(units.start * UNIT_SIZE..units.end * UNIT_SIZE))?;
-            self.head()
-                .loaded
-                .fetch_add(units.end - units.start, Relaxed);
+            self.count_loaded(units.end - units.start);
             self.came(units);
             Ok(())
         })
@@ -208,7 +216,7 @@ impl Image {
         Ok(())
     }
 
-    fn came(&self, units: Range<u64>) {
+    pub(super) fn came(&self, units: Range<u64>) {
         // They are not the first to go, before they are read.
         self.used.set_all(units.clone());
         let new = self.present.set_all(units);

@@ -19,6 +19,9 @@ mod evict;
 mod home;
 mod legs;
 mod load;
+mod loads;
+#[cfg(test)]
+mod loads_tests;
 mod news;
 #[cfg(test)]
 mod news_tests;
@@ -49,6 +52,7 @@ use ahead::Fetched;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
 pub use legs::{DiskFds, DiskLegs, SharedLegs};
+use loads::Loads;
 pub use news::{News, NewsRoom, Pace};
 use readers::{Streams, Strides};
 use windows::{HOLDERS, Holder, Sets};
@@ -254,6 +258,7 @@ pub struct Image {
     direct: Option<Arc<OwnedFd>>,
     /// Where much at once is read to first.
     fetched: Mutex<Fetched>,
+    loads: Mutex<Loads>,
     /// The device, where it is memory that is mapped.
     mapped: Option<Arc<dyn Mapped>>,
     /// The disks, where there are several.
@@ -399,6 +404,7 @@ impl Image {
             windows: plan.windows.map(both).map(Sets::new).into(),
             direct: None,
             fetched: Mutex::default(),
+            loads: Mutex::default(),
             mapped: None,
             legs: None,
             drops: false,

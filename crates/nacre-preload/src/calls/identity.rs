@@ -8,6 +8,7 @@ use libc::{
 };
 
 use crate::calls::mounts;
+use crate::calls::rings::workers;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
@@ -74,6 +75,7 @@ fn confine(c: &mut Call<'_>) -> Verdict {
     }
     c.vfs().open_all();
     host::here().stock_up();
+    workers::end();
     identity::remember();
     let is_first = nacre_media::confine();
     let result = c.native();

@@ -11,18 +11,40 @@ use crate::runtime::tls::thread;
 
 static NULL: AtomicI32 = AtomicI32::new(-1);
 static FULL: AtomicI32 = AtomicI32::new(-1);
+static FAILING: AtomicI32 = AtomicI32::new(-1);
 
 /// Takes any number of bytes; a descriptor that the program cannot close.
 pub fn null() -> Result<i32, i32> {
-    get(&NULL, c"/dev/null")
+    get(&NULL, || open(c"/dev/null"))
 }
 
 /// Has room for none.
 pub fn full() -> Result<i32, i32> {
-    get(&FULL, c"/dev/full")
+    get(&FULL, || open(c"/dev/full"))
 }
 
-fn get(kept: &AtomicI32, path: &core::ffi::CStr) -> Result<i32, i32> {
+/// Fails with EIO: a terminal that was hung up.
+pub fn failing() -> Result<i32, i32> {
+    get(&FAILING, hung_up)
+}
+
+fn hung_up() -> Result<i32, i32> {
+    const UNLOCK: usize = libc::TIOCSPTLCK as usize;
+    const OTHER_SIDE: usize = libc::TIOCGPTPEER as usize;
+    let flags = (libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) as usize;
+    let path = c"/dev/ptmx".as_ptr() as usize;
+    let near = checked(libc::SYS_openat, &[libc::AT_FDCWD as usize, path, flags])?;
+    let unlocked = 0i32;
+    call(
+        libc::SYS_ioctl,
+        &[near, UNLOCK, &raw const unlocked as usize],
+    );
+    let far = checked(libc::SYS_ioctl, &[near, OTHER_SIDE, flags]);
+    close(near as i32);
+    Ok(lift(far? as i32))
+}
+
+fn get(kept: &AtomicI32, make: impl FnOnce() -> Result<i32, i32>) -> Result<i32, i32> {
     if thread().origin.view().is_some() {
         // A child in its parent's memory has descriptors of its own.
         return Err(libc::EAGAIN);
@@ -31,7 +53,7 @@ fn get(kept: &AtomicI32, path: &core::ffi::CStr) -> Result<i32, i32> {
     if seen >= 0 {
         return Ok(seen);
     }
-    let fd = open(path)?;
+    let fd = make()?;
     match kept.compare_exchange(seen, fd, AcqRel, Acquire) {
         Ok(_) => {
             descriptors::keep_internal(fd);
@@ -47,9 +69,13 @@ fn get(kept: &AtomicI32, path: &core::ffi::CStr) -> Result<i32, i32> {
 fn open(path: &core::ffi::CStr) -> Result<i32, i32> {
     let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags];
-    let low = checked(libc::SYS_openat, &args)? as i32;
-    // SAFETY: the kernel has just made it, and nobody else knows it.
-    Ok(lifted(unsafe { OwnedFd::from_raw_fd(low) }).into_raw_fd())
+    Ok(lift(checked(libc::SYS_openat, &args)? as i32))
+}
+
+/// The descriptor that the kernel has just made, where programs have none.
+fn lift(low: i32) -> i32 {
+    // SAFETY: nobody else knows it.
+    lifted(unsafe { OwnedFd::from_raw_fd(low) }).into_raw_fd()
 }
 
 fn close(fd: i32) {

@@ -7,7 +7,7 @@ use core::sync::atomic::{
 use nacre_media::{Caller, tell_callers_apart};
 use nacre_vfs::Vfs;
 
-use crate::calls::rings::ring;
+use crate::calls::rings::{ring, workers};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::mapping;
@@ -99,7 +99,8 @@ pub fn start_thread(vfs: &Vfs) -> Verdict {
     Err(Stop::Native)
 }
 
-fn now_threaded(vfs: &Vfs) {
+/// From now on other threads may run beside the caller.
+pub fn now_threaded(vfs: &Vfs) {
     THREADED.store(true, Relaxed);
     // The first time asks the C library where the clock is, which may wait for another thread that
     // loads a library.
@@ -202,6 +203,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         Err(error) => lost(&error),
     }
     host::here().forget_stock();
+    workers::after_fork_child();
     ring::after_fork_child();
     if stack != 0 {
         c.frame().shown.rsp = stack;

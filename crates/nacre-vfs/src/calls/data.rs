@@ -1,6 +1,9 @@
 //! Reading and writing.
 
-use crate::abi::{O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEND, RWF_SYNCED};
+use crate::abi::{
+    O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNCED,
+};
+use crate::calls::later::Wish;
 use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done};
@@ -103,18 +106,10 @@ impl Vfs {
         offset: i64,
         flags: u32,
     ) -> Answer {
-        let Some(file) = self.file_to_read(fd)? else {
-            return Ok(Reply::Kernel);
-        };
-        check_flags(flags)?;
-        if offset != AT_POSITION {
-            return done(file.read_parts(offset_of(offset)?, buffers)? as i64);
+        match self.file_to_read(fd)? {
+            Some(file) => file.preadv2(buffers, offset, flags),
+            None => Ok(Reply::Kernel),
         }
-        let _position = file.lock_position()?;
-        let at = file.position();
-        let len = file.read_parts(at, buffers)?;
-        file.set_position(at + len as u64);
-        done(len as i64)
     }
 
     /// `write`.
@@ -223,25 +218,10 @@ impl Vfs {
 
     /// `pwritev2`; offset -1 is the file position.
     pub fn pwritev2(&self, fd: i32, parts: &[UserBytes<'_>], offset: i64, flags: u32) -> Answer {
-        let Some(file) = self.file_to_write(fd)? else {
-            return Ok(Reply::Kernel);
-        };
-        check_flags(flags)?;
-        let done_with = |answer: Answer| {
-            if flags & RWF_SYNCED != 0 {
-                file.mount.fs.fsync(file.node())?;
-            }
-            answer
-        };
-        let append =
-            (file.flags() & O_APPEND != 0 && flags & RWF_NOAPPEND == 0) || flags & RWF_APPEND != 0;
-        if offset == AT_POSITION {
-            let _position = file.lock_position()?;
-            return done_with(self.write_at_position(&file, parts, append));
+        match self.file_to_write(fd)? {
+            Some(file) => file.pwritev2(parts, offset, flags),
+            None => Ok(Reply::Kernel),
         }
-        let offset = offset_of(offset)?;
-        let written = self.write_parts(&file, where_to(append, offset), parts)?;
-        done_with(done(written.len as i64))
     }
 
     #[inline(always)]
@@ -395,6 +375,60 @@ impl FdSnapshot<'_> {
 }
 
 impl OpenFile<'_> {
+    pub(crate) fn preadv2(
+        &self,
+        buffers: &mut [UserBytesMut<'_>],
+        offset: i64,
+        flags: u32,
+    ) -> Answer {
+        check_flags(flags)?;
+        if flags & RWF_NOWAIT != 0 {
+            self.refuse_to_wait(offset, buffers)?;
+        }
+        if offset != AT_POSITION {
+            return done(self.read_parts(offset_of(offset)?, buffers)? as i64);
+        }
+        let _position = self.lock_position()?;
+        let at = self.position();
+        let len = self.read_parts(at, buffers)?;
+        self.set_position(at + len as u64);
+        done(len as i64)
+    }
+
+    #[cold]
+    fn refuse_to_wait(&self, offset: i64, buffers: &[UserBytesMut<'_>]) -> Result<(), VfsError> {
+        let offset = match offset {
+            AT_POSITION => self.position(),
+            given => offset_of(given)?,
+        };
+        let len = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        match self.would_wait(Wish::Read { offset, len }) {
+            true => Err(ErrorKind::WouldBlock.into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn pwritev2(&self, parts: &[UserBytes<'_>], offset: i64, flags: u32) -> Answer {
+        check_flags(flags)?;
+        let done_with = |answer: Answer| {
+            if flags & RWF_SYNCED != 0 {
+                self.mount.fs.fsync(self.node())?;
+            }
+            answer
+        };
+        let append =
+            (self.flags() & O_APPEND != 0 && flags & RWF_NOAPPEND == 0) || flags & RWF_APPEND != 0;
+        if offset == AT_POSITION {
+            let _position = self.lock_position()?;
+            return done_with(self.vfs.write_at_position(self, parts, append));
+        }
+        let offset = offset_of(offset)?;
+        let written = self
+            .vfs
+            .write_parts(self, where_to(append, offset), parts)?;
+        done_with(done(written.len as i64))
+    }
+
     #[inline]
     fn read_at(&self, at: u64, buffer: &mut UserBytesMut<'_>) -> Result<usize, VfsError> {
         check_end(at, buffer.len())?;

@@ -7,6 +7,7 @@ pub(crate) mod dirents;
 pub(crate) mod exec;
 pub(crate) mod handles;
 pub(crate) mod ioctl;
+pub(crate) mod later;
 pub(crate) mod links;
 pub(crate) mod locks;
 pub(crate) mod map;

@@ -1,6 +1,7 @@
 //! A request as the system call that does the same.
 
-use crate::entry::call::{Call, Vector, Verdict};
+use crate::entry::call::{Call, Vector, Verdict, sink_for_now};
+use crate::mapping::holes;
 use crate::runtime::kernel::{Raw, call};
 
 /// Number and arguments of a call.
@@ -26,6 +27,11 @@ impl Request {
     /// Whether it opens a file, which may take as long as somebody else likes.
     pub fn opens(&self) -> bool {
         matches!(self.number, libc::SYS_openat | libc::SYS_openat2)
+    }
+
+    /// Whether it makes durable what was written to a file.
+    pub fn syncs(&self) -> bool {
+        matches!(self.number, libc::SYS_fsync | libc::SYS_fdatasync)
     }
 
     /// Has the kernel do it at once.
@@ -59,6 +65,15 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Reads bytes that are in memory; `None`: it takes more.
+    pub fn read_now(self, c: &Call<'_>) -> Option<usize> {
+        if self.write || self.vectored || self.flags != 0 || holes::exist() {
+            return None;
+        }
+        let to = sink_for_now(self.at, self.len)?;
+        c.vfs().try_pread_fast(self.fd, to, self.offset)
+    }
+
     /// Serves it.
     pub fn serve(self, c: &mut Call<'_>) -> Verdict {
         self.with_request(|request| request.serve(c))

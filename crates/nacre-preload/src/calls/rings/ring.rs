@@ -7,6 +7,7 @@ use core::sync::atomic::{
 
 use nacre_media::high_fd;
 
+use super::ticket::{Later, Ticket};
 use crate::entry::call::Call;
 use crate::entry::table::MARKS_LEN;
 use crate::entry::user;
@@ -43,6 +44,11 @@ pub struct Ring {
     done_tail: AtomicU32,
     /// A request of the kernel's waits until all before it are done.
     pub drains: AtomicBool,
+    /// A request was completed later than the kernel took it, which it knows as one that completes
+    /// in silence: it lets none wait for all before it any more.
+    pub drains_no_more: AtomicBool,
+    /// Its file, as long as requests are to be completed later.
+    later: Later,
     /// Held while requests are looked at and handed over.
     pub turn: Turn,
     /// Registered files of pools.
@@ -99,7 +105,9 @@ impl Ring {
         ring.done_head.store(parameters[20], Relaxed);
         ring.done_tail.store(parameters[21], Relaxed);
         ring.drains.store(false, Relaxed);
+        ring.drains_no_more.store(false, Relaxed);
         ring.turn.0.release_after_fork();
+        ring.later.forget();
         ring.files.resize(c, 0);
         ANY.store(true, Release);
         true
@@ -145,6 +153,11 @@ impl Ring {
         taken.wrapping_sub(memory.word(self.done_tail.load(Relaxed)).load(Acquire))
     }
 
+    /// What completes a request of this ring, which is at `fd`, later. `silent`: only if it fails.
+    pub fn ticket(&self, fd: i32, user_data: u64, silent: bool) -> Option<Ticket> {
+        self.later.ticket(fd, user_data, silent)
+    }
+
     /// Whether so many completions are there that the kernel would not wait, nor do anything else.
     pub fn has_completed(&self, least: u32, flags: u32) -> bool {
         const PLAIN: u32 = 1;
@@ -167,6 +180,7 @@ pub fn after_fork_child() {
     for fd in 0..MARKS_LEN {
         if let Some(ring) = Ring::at(fd as i32) {
             ring.turn.0.release_after_fork();
+            ring.later.forget();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Requests of io_uring as the system calls that do the same.
 
+use super::later::HeldRequest;
 use super::request::{Request, Transfer};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
@@ -44,6 +45,13 @@ impl Sqe {
         (self.0[0] >> 8) as u8
     }
 
+    /// Without a flag.
+    pub fn without(self, flag: u8) -> Self {
+        let mut words = self.0;
+        words[0] &= !(u64::from(flag) << 8);
+        Sqe(words)
+    }
+
     /// The descriptor, or the index of a registered file.
     pub fn fd(&self) -> i32 {
         (self.0[0] >> 32) as i32
@@ -59,6 +67,11 @@ impl Sqe {
 
     fn len(&self) -> usize {
         self.0[3] as u32 as usize
+    }
+
+    /// What its completion names.
+    pub fn user_data(&self) -> u64 {
+        self.0[4]
     }
 
     fn op_flags(&self) -> u32 {
@@ -174,6 +187,23 @@ impl Action {
                 path.is_ok_and(|path| !c.vfs().is_plainly_hosts(dir, path))
             }),
             Action::OnMemory(_) => true,
+        }
+    }
+
+    /// What is to be done by another thread, if this one would wait for a disk.
+    pub fn later(&self, c: &Call<'_>) -> Option<HeldRequest> {
+        match *self {
+            Action::Transfer(transfer) => HeldRequest::transfer(c, transfer),
+            Action::OnFd(request) => HeldRequest::sync(c, request),
+            _ => None,
+        }
+    }
+
+    /// Serves it if that is done at once and changes nothing.
+    pub fn serve_now(&self, c: &Call<'_>) -> Option<usize> {
+        match *self {
+            Action::Transfer(transfer) => transfer.read_now(c),
+            _ => None,
         }
     }
 

@@ -4,8 +4,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::SYS_io_uring_enter;
 
+use super::later::Job;
 use super::ring::{Memory, NOP_WITH_RESULT, Ring, Slot};
 use super::sqe::{Action, BUFFER_SELECT, DRAIN, FIXED_FILE, HARD_LINK, LINK, SKIP_SUCCESS, Sqe};
+use super::workers;
 use crate::entry::call::Call;
 use crate::entry::errno::Stop;
 use crate::runtime::kernel::call;
@@ -37,6 +39,8 @@ pub struct Submission<'a, 'f> {
     ring: &'static Ring,
     memory: Memory,
     replaced: Vec<Replaced>,
+    /// To be served once the kernel has taken so many and one more.
+    later: Vec<(u32, Box<Job>)>,
     chain: Chain,
     /// Looked at, and not yet handed over.
     pending: u32,
@@ -53,6 +57,7 @@ impl<'a, 'f> Submission<'a, 'f> {
             ring,
             memory,
             replaced: Vec::new(),
+            later: Vec::new(),
             chain: Chain::default(),
             pending: 0,
             kernels_pending: false,
@@ -88,6 +93,9 @@ impl<'a, 'f> Submission<'a, 'f> {
     /// The next request. False if the kernel did not take one before it.
     fn next(&mut self, slot: Slot) -> bool {
         let sqe = Sqe(slot.read());
+        if sqe.flags() & DRAIN != 0 && self.ring.drains_no_more.load(Relaxed) {
+            return self.next_alone(slot, sqe);
+        }
         if !self.chain.goes_on {
             self.chain = Chain {
                 mixed: self.is_mixed(&sqe),
@@ -101,17 +109,32 @@ impl<'a, 'f> Submission<'a, 'f> {
             return false;
         }
         let late = action.is_some() && waits && !self.chain.goes_on && !self.all_done();
-        self.pending += 1;
         if late {
             self.answer(slot, &sqe, -libc::EBUSY);
         } else {
-            self.decide(slot, &sqe, action);
+            self.decide(slot, &sqe, action, !waits);
         }
+        self.pending += 1;
         self.chain.goes_on = sqe.flags() & (LINK | HARD_LINK) != 0;
         true
     }
 
-    fn decide(&mut self, slot: Slot, sqe: &Sqe, action: Option<Action>) {
+    /// A request that waits until all before it are done, and for which all behind it wait, in a
+    /// ring of which the kernel no longer sees to that.
+    fn next_alone(&mut self, slot: Slot, sqe: Sqe) -> bool {
+        let late = !self.all_done();
+        let free = Sqe(sqe.0).without(DRAIN);
+        let action = ours(self.c, self.ring, &free);
+        match (late, action) {
+            (true, _) => self.answer(slot, &free, -libc::EBUSY),
+            (false, None) => self.put(slot, &sqe, [free.0[0], free.0[3]]),
+            (false, action) => self.decide(slot, &free, action, false),
+        }
+        self.pending += 1;
+        self.hand_over() && (late || self.all_done())
+    }
+
+    fn decide(&mut self, slot: Slot, sqe: &Sqe, action: Option<Action>, may_be_late: bool) {
         if self.chain.failed {
             return self.answer(slot, sqe, -libc::ECANCELED);
         }
@@ -121,11 +144,36 @@ impl<'a, 'f> Submission<'a, 'f> {
         if self.chain.has_kernels || sqe.flags() & BUFFER_SELECT != 0 || makes_registered(sqe) {
             return self.answer(slot, sqe, -libc::EOPNOTSUPP);
         }
+        if let Some(value) = action.serve_now(self.c) {
+            return self.complete(slot, sqe, &action, value as i32);
+        }
+        let linked = self.chain.goes_on || sqe.flags() & (LINK | HARD_LINK) != 0;
+        if may_be_late && !linked && self.serve_later(slot, sqe, &action) {
+            return;
+        }
         match action.serve(self.c) {
             Err(Stop::Native) => self.leave(slot, sqe),
             Err(Stop::Errno(errno)) => self.complete(slot, sqe, &action, -errno),
             Ok(value) => self.complete(slot, sqe, &action, value as i32),
         }
+    }
+
+    /// Has another thread serve what would wait for a disk: false if it need not, or cannot.
+    fn serve_later(&mut self, slot: Slot, sqe: &Sqe, action: &Action) -> bool {
+        let Some(request) = action.later(self.c) else {
+            return false;
+        };
+        let (fd, silent) = (self.c.int(0), sqe.flags() & SKIP_SUCCESS != 0);
+        let Some(ticket) = self.ring.ticket(fd, sqe.user_data(), silent) else {
+            return false;
+        };
+        let tell = Box::new(|result| ticket.complete(result));
+        self.later
+            .push((self.pending, Box::new(Job { request, tell })));
+        self.ring.drains_no_more.store(true, Relaxed);
+        // The kernel takes it, and says nothing of it.
+        self.put(slot, sqe, nop(SKIP_SUCCESS, 0));
+        true
     }
 
     /// A request of the kernel's.
@@ -165,13 +213,12 @@ impl<'a, 'f> Submission<'a, 'f> {
     /// The kernel is to complete the request with a result.
     fn answer(&mut self, slot: Slot, sqe: &Sqe, result: i32) {
         const KEPT: u8 = DRAIN | LINK | HARD_LINK | SKIP_SUCCESS;
-        const WITH_RESULT: u64 = 1;
+        self.put(slot, sqe, nop(sqe.flags() & KEPT, result));
+    }
+
+    /// The kernel finds something else in the place of a request.
+    fn put(&mut self, slot: Slot, sqe: &Sqe, put: [u64; 2]) {
         let before = [sqe.0[0], sqe.0[3]];
-        let flags = u64::from(sqe.flags() & KEPT) << 8;
-        let put = [
-            NOP_WITH_RESULT | flags,
-            WITH_RESULT << 32 | u64::from(result as u32),
-        ];
         slot.put(put);
         self.replaced.push(Replaced { slot, put, before });
     }
@@ -206,6 +253,11 @@ impl<'a, 'f> Submission<'a, 'f> {
         for one in self.replaced.drain(..) {
             one.slot.put_back(one.put, one.before);
         }
+        for (place, job) in self.later.drain(..) {
+            if (place as isize) < taken {
+                workers::serve(self.c.vfs(), job);
+            }
+        }
         let all = taken == self.pending as isize;
         (self.pending, self.kernels_pending) = (0, false);
         match taken {
@@ -237,6 +289,15 @@ impl<'a, 'f> Submission<'a, 'f> {
         }
         false
     }
+}
+
+/// A request that does nothing but complete with a result.
+fn nop(flags: u8, result: i32) -> [u64; 2] {
+    const WITH_RESULT: u64 = 1;
+    [
+        NOP_WITH_RESULT | u64::from(flags) << 8,
+        WITH_RESULT << 32 | u64::from(result as u32),
+    ]
 }
 
 /// What a request does, if it may concern a pool.
