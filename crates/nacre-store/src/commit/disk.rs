@@ -252,8 +252,14 @@ impl Attachment {
 
     /// Before a version is taken: brings home what is new, so that little is copied while nobody
     /// stores. First what there is, at the disk's pace; then what came meanwhile, and who stores is
-    /// slowed down.
+    /// slowed down until that is over.
     fn bring_most_news(&self, me: SlotRef) -> Result<()> {
+        let done = self.bring_news_until_few_are_left(me);
+        self.volume.end_press();
+        done
+    }
+
+    fn bring_news_until_few_are_left(&self, me: SlotRef) -> Result<()> {
         let (mut left, mut most) = (self.volume.new_bytes(), SOME_NEWS);
         while self.volume.new_bytes() >= most {
             let pace = match left {
@@ -268,7 +274,6 @@ impl Attachment {
                 break;
             }
         }
-        self.volume.end_press();
         Ok(())
     }
 
