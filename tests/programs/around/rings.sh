@@ -40,8 +40,8 @@ is_durable() {
 
 main() {
     disks_for rings || return 0
-    if ! printf '6.13\n%s\n' "$(uname -r)" | sort -VC; then
-        note "skipped, before Linux 6.13"
+    if ! printf '6.10\n%s\n' "$(uname -r)" | sort -VC; then
+        note "skipped, before Linux 6.10"
         return
     fi
     gcc -O1 -Wall -Werror -o "$SCRATCH/rings" "$PROGRAMS/rings.c" -luring -pthread

@@ -8,6 +8,8 @@ pub mod aio;
 mod aio_contexts;
 mod aio_records;
 mod later;
+mod layout;
+mod own_ring;
 mod request;
 pub mod ring;
 mod sqe;

@@ -7,19 +7,12 @@ use core::sync::atomic::{
 
 use nacre_media::high_fd;
 
+use super::layout::{Parameters, REQUESTS_AT, RING_AT};
 use super::ticket::{Later, Ticket};
 use crate::entry::call::Call;
 use crate::entry::table::MARKS_LEN;
 use crate::entry::user;
-use crate::runtime::kernel::{call, checked};
 use crate::runtime::spin::SpinLock;
-
-/// `struct io_uring_params`, in words of 32 bits.
-pub type Parameters = [u32; 30];
-
-/// Offsets at which the program maps a ring, and its requests.
-const RING_AT: usize = 0;
-const REQUESTS_AT: usize = 0x1000_0000;
 
 /// First word of a request that does nothing, on no descriptor.
 pub const NOP_WITH_RESULT: u64 = 0xffff_ffff << 32;
@@ -302,47 +295,4 @@ impl Files {
             let _gone = c.serve_another(libc::SYS_close, [before as usize, 0, 0, 0, 0, 0]);
         }
     }
-}
-
-/// What a request of the kernel's completes with, in a ring of our own.
-pub fn probe(request: [u64; 8]) -> Option<u32> {
-    let mut parameters: Parameters = [0; 30];
-    let at = parameters.as_mut_ptr() as usize;
-    let fd = checked(libc::SYS_io_uring_setup, &[1, at]).ok()?;
-    let result = probe_in(fd, &parameters, request);
-    call(libc::SYS_close, &[fd]);
-    result
-}
-
-fn probe_in(fd: usize, parameters: &Parameters, request: [u64; 8]) -> Option<u32> {
-    const LEN: usize = 4096;
-    const SINGLE_MAPPING: u32 = 1;
-    let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    let map = |offset| {
-        checked(
-            libc::SYS_mmap,
-            &[0, LEN, access, libc::MAP_SHARED as usize, fd, offset],
-        )
-    };
-    if parameters[5] & SINGLE_MAPPING == 0 {
-        return None;
-    }
-    let start = map(RING_AT).ok()?;
-    let requests = map(REQUESTS_AT).ok();
-    let word = |offset: u32| {
-        // SAFETY: within the page of the ring that was just mapped, as the kernel says.
-        unsafe { &*((start + offset as usize) as *const AtomicU32) }
-    };
-    let result = requests.and_then(|at| {
-        let slot = Slot(at);
-        (0..8).for_each(|i| slot.word(i).store(request[i], Relaxed));
-        word(parameters[11]).store(1, Release);
-        checked(libc::SYS_io_uring_enter, &[fd, 1, 1, 1, 0, 0]).ok()?;
-        // A completion: 64 bits of the program's, then the result.
-        Some(word(parameters[25] + 8).load(Acquire))
-    });
-    for at in requests.into_iter().chain([start]) {
-        call(libc::SYS_munmap, &[at, LEN]);
-    }
-    result
 }

@@ -1,12 +1,14 @@
-//! Completions that come later than the call that handed a request in: another thread sends them to
-//! the ring (Linux 6.13).
+//! Completions that come later than the call that handed a request in: they are sent to the ring as
+//! messages, from a ring of our own.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use nacre_media::high_fd;
+use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use super::own_ring::OwnRing;
+use crate::program::descriptors;
 use crate::runtime::kernel::{call, checked};
 use crate::runtime::spin::SpinLock;
 
@@ -80,7 +82,7 @@ impl Ticket {
         for _ in 0..TRIES {
             match send(self.file.0, self.user_data, result) {
                 // Nobody waits at a ring that is gone.
-                Ok(()) | Err(libc::EBADF | libc::EBADFD) => return,
+                Ok(()) | Err(Errno::BADF | Errno::BADFD) => return,
                 // No memory for it now.
                 Err(_) => {
                     let _woken = rustix::thread::nanosleep(&PAUSE);
@@ -90,27 +92,35 @@ impl Ticket {
     }
 }
 
+/// The ring by which this process sends messages to others.
+static SENDER: SpinLock<Option<OwnRing>> = SpinLock::new(None);
+
 /// Sends a completion to a ring.
-fn send(ring: i32, user_data: u64, result: i32) -> Result<(), i32> {
-    const SEND_MESSAGE: usize = 31;
+fn send(ring: i32, user_data: u64, result: i32) -> Result<(), Errno> {
     const MESSAGE: u64 = 40;
-    let no_ring = usize::MAX;
-    let what = MESSAGE | (ring as u32 as u64) << 32;
+    let what = MESSAGE | u64::from(ring as u32) << 32;
     let request = [what, user_data, 0, u64::from(result as u32), 0, 0, 0, 0];
-    let args = [no_ring, SEND_MESSAGE, &raw const request as usize, 1];
-    checked(libc::SYS_io_uring_register, &args).map(|_| ())
+    let mut sender = SENDER.lock();
+    let Some(sender) = sender.as_mut() else {
+        return Err(Errno::BADF);
+    };
+    match sender.ask(request)? {
+        0.. => Ok(()),
+        failed => Err(Errno::from_raw_os_error(-failed)),
+    }
 }
 
-/// Whether this kernel can.
+/// Whether messages can be sent.
 fn can_send() -> bool {
-    const UNKNOWN: u8 = 0;
-    const YES: u8 = 1;
-    const NO: u8 = 2;
-    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
-    if KNOWN.load(Relaxed) == UNKNOWN {
-        // A kernel that knows the call looks for the ring.
-        let can = send(-1, 0, 0) == Err(libc::EBADF);
-        KNOWN.store(if can { YES } else { NO }, Relaxed);
+    let mut sender = SENDER.lock();
+    if sender.is_none() {
+        *sender = OwnRing::make().filter(|ring| descriptors::keep_internal(ring.fd()));
     }
-    KNOWN.load(Relaxed) == YES
+    sender.is_some()
+}
+
+/// The ring is the parent's.
+pub fn after_fork_child() {
+    SENDER.release_after_fork();
+    drop(SENDER.lock().take());
 }

@@ -8,7 +8,9 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{SYS_io_uring_enter, SYS_io_uring_register, SYS_io_uring_setup};
 
-use super::ring::{NOP_WITH_RESULT, Parameters, Ring, probe};
+use super::layout::Parameters;
+use super::own_ring::OwnRing;
+use super::ring::{NOP_WITH_RESULT, Ring};
 use super::sqe::NOT_SERVED;
 use super::submission::Submission;
 use crate::entry::call::{Call, Verdict};
@@ -67,17 +69,10 @@ fn can_answer() -> bool {
     const NO: u8 = 2;
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
     if KNOWN.load(Relaxed) == UNKNOWN {
-        const ANSWER: u32 = 77;
-        let can = probe([
-            NOP_WITH_RESULT,
-            0,
-            0,
-            1 << 32 | u64::from(ANSWER),
-            0,
-            0,
-            0,
-            0,
-        ]);
+        const ANSWER: i32 = 77;
+        let with_result = 1 << 32 | ANSWER as u64;
+        let request = [NOP_WITH_RESULT, 0, 0, with_result, 0, 0, 0, 0];
+        let can = OwnRing::make().and_then(|mut ring| ring.ask(request).ok());
         KNOWN.store(if can == Some(ANSWER) { YES } else { NO }, Relaxed);
     }
     KNOWN.load(Relaxed) == YES

@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 
 use super::aio_contexts;
 use super::later::Job;
+use super::ticket;
 use crate::program::process;
 use crate::runtime::kernel::{Raw, call};
 use crate::runtime::mask::{FAULTS, bit, block_all, set_mask};
@@ -141,6 +142,7 @@ pub fn end() {
 /// What was asked for in the parent is served there.
 pub fn after_fork_child() {
     aio_contexts::after_fork_child();
+    ticket::after_fork_child();
     QUEUE.release_after_fork();
     // Its files are not ours to close.
     core::mem::forget(core::mem::replace(&mut *QUEUE.lock(), Queue::new()));
