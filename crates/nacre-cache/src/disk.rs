@@ -20,6 +20,18 @@ pub trait Disk {
     /// Writes; these bytes are durable on return. Earlier writes may be or not.
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed>;
 
+    /// As `write_through` of several pieces, at the same time as far as that is possible. Some may
+    /// be durable if it fails.
+    fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
+        let mut each = pieces.iter();
+        each.try_for_each(|&(at, bytes)| self.write_through(at, bytes))
+    }
+
+    /// How many pieces it takes at the same time.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// All that was written before is durable on return.
     fn sync(&self) -> Result<(), DiskFailed>;
 

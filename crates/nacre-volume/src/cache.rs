@@ -59,7 +59,7 @@ pub(crate) struct Wish {
 
 /// So many buffers are kept, none larger than this.
 const KEPT: usize = 3;
-const KEPT_BYTES: usize = 2 << 20;
+const KEPT_BYTES: usize = (2 << 20) + 4096;
 
 /// What is known of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -249,14 +249,27 @@ impl Cache {
 
     /// Waits for writes of processes that are gone. Nobody else commits.
     pub fn wait_for_calls(&self, image: &Image) -> Result<(), DiskFailed> {
-        let legs = self.disk.legs();
-        legs.map_or(Ok(()), |legs| legs.wait_for_calls(image))
+        match &self.disk {
+            DeviceDisk::Legs(legs) => legs.wait_for_calls(image),
+            DeviceDisk::File(file, _) => file.with_calls(|calls| calls.wait_for_calls(image)),
+            _ => Ok(()),
+        }
     }
 
     /// As `wait_for_calls`, before this process writes.
     pub fn prepare_calls(&self, image: &Image) -> Result<(), DiskFailed> {
-        let legs = self.disk.legs();
-        legs.map_or(Ok(()), |legs| legs.prepare_calls(image))
+        match self.disk.legs() {
+            Some(legs) => legs.prepare_calls(image),
+            None => self.wait_for_calls(image),
+        }
+    }
+
+    /// As `prepare_calls`, before it writes several pieces at the same time.
+    pub fn prepare_many(&self, image: &Image) -> Result<(), DiskFailed> {
+        match &self.disk {
+            DeviceDisk::File(file, _) => file.with_calls(|calls| calls.prepare_calls(image)),
+            _ => Ok(()),
+        }
     }
 
     /// Remembers a record that was written to a place of the journal, if it goes home before a
@@ -281,16 +294,22 @@ impl Cache {
         legs.own().map_or(self.at, Own::common_end)
     }
 
-    /// Processes share from now on what the disks behind an image are. The caller is `alone`, or
-    /// joins those who use it.
+    /// Processes share from now on what the disks behind an image are, and what they are told to
+    /// do. The caller is `alone`, or joins those who use it.
     pub fn share_legs(&self, image: &Image, alone: bool) -> Result<(), VolumeError> {
-        let Some(legs) = self.disk.legs() else {
-            return Ok(());
+        let shared = || {
+            let shared = image.shared_legs(self.image_len);
+            shared.map_err(|why| self.unusable(why))
         };
-        let shared = image.shared_legs(self.image_len);
-        let shared = shared.map_err(|why| self.unusable(why))?;
-        let done = legs.share(shared, alone);
-        done.map_err(|why| self.failed(why.into()))
+        match &self.disk {
+            DeviceDisk::File(file, _) => file.share(shared()?),
+            DeviceDisk::Legs(legs) => {
+                let done = legs.share(shared()?, alone);
+                done.map_err(|why| self.failed(why.into()))?;
+            }
+            DeviceDisk::Mapped(_) | DeviceDisk::Parts(_) => {}
+        }
+        Ok(())
     }
 
     pub fn key(&self, pool: Uuid) -> ImageKey {

@@ -1,13 +1,13 @@
 //! Bringing up the image of a disk, taking versions, writing them.
 
-use std::mem;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime};
+use std::{mem, slice};
 
-use nacre_cache::{At, Disk, Draft, Journal, JournalError, Piece, Position};
+use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{
     Access, Committer, GRANULE, Image, ImageWord, MediaFailed, News, NewsRoom, Pace,
 };
@@ -31,10 +31,12 @@ const AHEAD: u64 = if cfg!(feature = "explore") {
 } else {
     16 << 20
 };
-/// It is copied in pieces of at most this size, to memory that is kept.
+/// It is copied in pieces of at most this size.
 const AHEAD_PIECE: u64 = 1 << 20;
-/// Pieces from this size on are waited for one by one.
-const LARGE: u64 = 1 << 20;
+/// And so much at a time, to memory that is kept.
+const AHEAD_ROOM: u64 = 2 << 20;
+/// Pieces from this size on are waited for, where several are written at the same time.
+const LARGE: u64 = 64 << 10;
 
 /// Up to so many writes are waited for one by one, more are together. The explorer has small files.
 const FEW_WRITES: usize = if cfg!(feature = "explore") { 1 } else { 4 };
@@ -156,22 +158,21 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
 
 /// Writes ranges home from memory as it is by now, durably.
 fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64, JournalError> {
-    let mut buffer = cache.buffer();
-    let (disk, mut gathered) = (&cache.disk, Vec::new());
+    let (disk, mut buffer) = (&cache.disk, cache.buffer());
     homes.iter().for_each(|home| disk.expect(home.clone()));
-    let few = homes.len() <= FEW_WRITES;
-    for home in homes {
-        for at in (home.start..home.end).step_by(AHEAD_PIECE as usize) {
-            let piece = at..home.end.min(at + AHEAD_PIECE);
-            buffer.set_len(len(&piece) as usize);
-            image.copy(piece.start, buffer.bytes_mut());
-            if few || len(&piece) >= LARGE {
-                disk.write_through(piece.start, buffer.bytes())?;
-            } else {
-                disk.write(piece.start, buffer.bytes())?;
-                gathered.push(piece);
-            }
-        }
+    let (waited_for, gathered) = pieces_of(homes, disk.at_once());
+    if waited_for.len() > 1 {
+        cache.prepare_many(image)?;
+    }
+    for pieces in waited_for.chunks(disk.at_once()) {
+        let copies = copies_of(image, pieces, &mut buffer);
+        disk.write_all_through(&copies)?;
+    }
+    for piece in &gathered {
+        let copies = copies_of(image, slice::from_ref(piece), &mut buffer);
+        copies
+            .iter()
+            .try_for_each(|(at, bytes)| disk.write(*at, bytes))?;
     }
     if !gathered.is_empty() {
         disk.settle(&gathered)?;
@@ -180,6 +181,40 @@ fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64
     let bytes = homes.iter().map(len).sum();
     image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
     Ok(bytes)
+}
+
+/// Pieces of ranges, for a disk that takes so many at the same time: those that are waited for one
+/// by one, or as many as it takes, and those that gather in the kernel before they are.
+fn pieces_of(homes: &[Range<u64>], at_once: usize) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+    let most = (AHEAD_ROOM / at_once as u64).min(AHEAD_PIECE);
+    let large = match at_once {
+        1 => AHEAD_PIECE,
+        _ => LARGE,
+    };
+    let in_pieces = |home: &Range<u64>| {
+        let home = home.clone();
+        let starts = home.clone().step_by(most as usize);
+        starts.map(move |at| at..home.end.min(at + most))
+    };
+    let few = homes.len() <= FEW_WRITES;
+    let pieces = homes.iter().flat_map(in_pieces);
+    pieces.partition(|piece| few || len(piece) >= large)
+}
+
+/// Pieces of memory as they are by now, in a buffer.
+fn copies_of<'b>(
+    image: &Image,
+    pieces: &[Range<u64>],
+    buffer: &'b mut Buffer,
+) -> Vec<(u64, &'b [u8])> {
+    buffer.set_len(pieces.iter().map(len).sum::<u64>() as usize);
+    let mut rest = buffer.bytes_mut();
+    let copy = |piece: &Range<u64>| {
+        let bytes = rest.split_off_mut(..len(piece) as usize)?;
+        image.copy(piece.start, bytes);
+        Some((piece.start, &*bytes))
+    };
+    pieces.iter().filter_map(copy).collect()
 }
 
 fn whole_units(range: Range<u64>) -> Range<u64> {

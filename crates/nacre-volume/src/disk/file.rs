@@ -3,14 +3,20 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::{io, slice};
 
 use nacre_cache::{Buffer, Disk, DiskFailed};
-use nacre_media::{Device, FileCall, is_beyond_limit, lifted, write_at, write_back};
+use nacre_media::{
+    Device, FileCall, Results, SharedLegs, is_beyond_limit, lifted, write_at, write_back,
+};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
 
+use super::calls::{at_once, each_of, not_over};
+
+/// So many writes are under way at the same time.
+const AT_ONCE: usize = 8;
 /// Offsets, lengths and addresses of direct I/O are multiples of this.
 const BLOCK: usize = 4096;
 /// So many bytes of records go home at once. The explorer has small files.
@@ -29,6 +35,8 @@ pub(crate) struct FileDisk {
     device: Arc<Device>,
     /// Writes are durable when they return, and direct where the file system can do that.
     through: Option<Arc<OwnedFd>>,
+    /// What processes share of its calls, where it is alone behind an image.
+    calls: OnceLock<SharedLegs>,
 }
 
 impl FileDisk {
@@ -44,6 +52,7 @@ impl FileDisk {
         Self {
             device: Arc::clone(device),
             through: opened.map(|fd| Arc::new(lifted(fd))),
+            calls: OnceLock::new(),
         }
     }
 
@@ -57,6 +66,33 @@ impl FileDisk {
         let is_possible = !is_beyond_limit(at + bytes.len() as u64);
         let fd = self.through().filter(|_| is_possible)?;
         Some(FileCall::Write(fd, at, bytes))
+    }
+
+    /// Processes share from now on what it is told to do; it is alone behind an image.
+    pub fn share(&self, shared: SharedLegs) {
+        // A second one is refused: the first goes on.
+        let _ = self.calls.set(shared);
+    }
+
+    /// Does something with what processes share, if they do.
+    pub fn with_calls(
+        &self,
+        work: impl FnOnce(&SharedLegs) -> io::Result<()>,
+    ) -> Result<(), DiskFailed> {
+        self.calls.get().map_or(Ok(()), work).map_err(not_over)
+    }
+
+    /// Writes pieces at the same time, if the next one who commits can wait for that, should this
+    /// process die (D99).
+    fn begin_all_through(&self, pieces: &[(u64, &[u8])]) -> Results {
+        let is_aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(BLOCK);
+        let call = |&(at, bytes)| self.call_through(at, bytes).filter(|_| is_aligned(bytes));
+        let calls: Option<Vec<FileCall<'_>>> = pieces.iter().map(call).collect();
+        let made = self.calls.get().zip(calls).and_then(|(shared, calls)| {
+            let done = shared.make_calls(|| at_once(&calls))?;
+            Some(each_of(done, &calls))
+        });
+        made.unwrap_or_else(|| vec![None; pieces.len()])
     }
 
     /// What syncs it, to be done together with others.
@@ -166,6 +202,22 @@ impl Disk for FileDisk {
         }
         self.write(at, bytes)?;
         self.settle(slice::from_ref(&range))
+    }
+
+    fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
+        let done = self.begin_all_through(pieces);
+        for (&(at, bytes), done) in pieces.iter().zip(done) {
+            match done {
+                Some(Ok(len)) if len == bytes.len() => {}
+                Some(Err(errno)) => return Err(failed(errno)),
+                _ => self.write_through(at, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {

@@ -25,8 +25,9 @@ use nacre_media::{
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
+use super::calls::{at_once, each_of, not_over};
 use super::file::{FileDisk, with_aligned};
-use super::one::{One, Shifted, at_once, each_of};
+use super::one::{One, Shifted};
 use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
 use crate::labels::{Labels, write_as};
@@ -92,12 +93,6 @@ pub(crate) struct LegsDisk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
-
-fn not_over(why: io::Error) -> DiskFailed {
-    DiskFailed(format!(
-        "cannot tell whether writes of a process that is gone are over: {why}"
-    ))
-}
 
 impl Word {
     fn of(sequence: u64, lost: u64) -> Self {

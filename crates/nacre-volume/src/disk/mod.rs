@@ -1,6 +1,7 @@
 //! What stands behind an image, as a disk.
 
 mod alone;
+mod calls;
 mod file;
 mod legs;
 mod mapped;
@@ -186,6 +187,16 @@ impl Disk for &DeviceDisk {
         #[cfg(feature = "explore")]
         self.tell(|| DiskEvent::Through(at, bytes.to_vec()));
         self.way().write_through(at, bytes)
+    }
+
+    /// The explorer sees one after the other.
+    #[cfg(not(feature = "explore"))]
+    fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
+        self.way().write_all_through(pieces)
+    }
+
+    fn at_once(&self) -> usize {
+        self.way().at_once()
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {

@@ -3,8 +3,6 @@
 use std::ops::Range;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{FileCall, Results, together};
-use rustix::io::Errno;
 
 use super::file::FileDisk;
 #[cfg(feature = "explore")]
@@ -13,19 +11,6 @@ use crate::tap::{self, DiskEvent};
 /// One of the disks, with its number in the table.
 #[derive(Clone, Copy)]
 pub(super) struct One<'d>(pub usize, pub &'d FileDisk);
-
-/// As [`together`]; the explorer sees one after the other.
-pub(super) fn at_once(calls: &[FileCall<'_>]) -> Result<Results, Errno> {
-    match cfg!(feature = "explore") {
-        true => Ok(vec![None; calls.len()]),
-        false => together(calls),
-    }
-}
-
-/// What calls gave, if they are all one's own: after an error none is known to be done.
-pub(super) fn each_of(done: Result<Results, Errno>, calls: &[FileCall<'_>]) -> Results {
-    done.unwrap_or_else(|errno| vec![Some(Err(errno)); calls.len()])
-}
 
 impl One<'_> {
     /// Lets the explorer see what is done to a disk, or fail it.

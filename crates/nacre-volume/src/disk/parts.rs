@@ -15,8 +15,9 @@ use nacre_cache::{Disk, DiskFailed};
 use nacre_media::{Device, DiskFds, DiskLegs, FileCall, Granularity};
 use nacre_types::{Uuid, site};
 
+use super::calls::{at_once, each_of};
 use super::file::FileDisk;
-use super::one::{One, at_once, each_of};
+use super::one::One;
 use crate::label::Gone;
 use crate::layout::DATA_START;
 use crate::stay::{OnDevice, Role, Span, Stay};
