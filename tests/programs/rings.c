@@ -10,13 +10,18 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <linux/aio_abi.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -290,6 +295,46 @@ static void aio(unsigned seed, int rounds) {
     close(fd);
 }
 
+/* Who does not want to wait is told so. */
+static void unwilling(unsigned seed) {
+    static char page[PAGE];
+    struct iovec part = {page, PAGE};
+    int fd = opened(O_RDONLY), refused = 0;
+    for (int i = 0; i < 200; i++) {
+        unsigned number = random_page(&seed) % PAGES;
+        ssize_t got = preadv2(fd, &part, 1, (off_t)number * PAGE, RWF_NOWAIT);
+        CHECK(got == PAGE ? is_page(page, number) : got == -1 && errno == EAGAIN);
+        refused += got == -1;
+        CHECK(preadv2(fd, &part, 1, (off_t)number * PAGE, 0) == PAGE && is_page(page, number));
+    }
+    CHECK(refused > 0);
+    close(fd);
+}
+
+static int threads_there_are(void) {
+    struct stat found;
+    CHECK(!stat("/proc/self/task", &found));
+    return found.st_nlink - 2;
+}
+
+/* A process that confines itself has no threads but its own. */
+static void confined(unsigned seed) {
+    struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {1, &allow};
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        reads(seed, 5, 0);
+        CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        CHECK(!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program));
+        CHECK(threads_there_are() == 1);
+        reads(seed + 1, 5, 0);
+        CHECK(threads_there_are() == 1);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void check(void) {
     reads(1, 60, 0);
     reads(2, 20, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
@@ -302,6 +347,8 @@ static void check(void) {
     locks();
     successors(4);
     changes(5);
+    unwilling(7);
+    confined(8);
     reads(6, 10, 0);
 }
 
