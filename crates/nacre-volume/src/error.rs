@@ -135,6 +135,9 @@ pub enum VolumeError {
         /// Nothing is lost if a pool is made of it.
         is_blank: bool,
     },
+    /// The device gives an error where its label is.
+    #[error("{}: its label cannot be read: the device gives an I/O error; check the device (`dmesg`)", .0.display())]
+    Unreadable(PathBuf),
     /// Neither label copy is intact.
     #[error("{}: both copies of its label are damaged; restore the device from a backup, or make a new pool of it with force (its contents are lost then)", .0.display())]
     LabelsDamaged(PathBuf),
