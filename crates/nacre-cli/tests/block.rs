@@ -85,6 +85,24 @@ fn a_loop_device_and_its_file_are_one_device() {
 }
 
 #[test]
+fn a_read_only_block_device_is_refused_for_that() {
+    let Some(disk) = Loop::new("512") else { return };
+    let name = disk.name.as_str();
+    disk.does(&["create", name]);
+    let mut made = Command::new("losetup");
+    let made = made.args(["-r", "-f", "--show", "disk"]);
+    let made = made.current_dir(disk.folder.path()).output().unwrap();
+    let reads = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    disk.refuses(&["create", "--force", &reads], "permission denied");
+    disk.refuses(
+        &["create", "--copies", "2", "--size", "96M", "a", &reads],
+        "permission denied",
+    );
+    assert!(disk.does(&["info", &reads]).contains("mode      cached"));
+    let _ = Command::new("losetup").args(["-d", &reads]).status();
+}
+
+#[test]
 fn a_block_device_is_a_disk() {
     let Some(disk) = Loop::new("512") else { return };
     let name = disk.name.as_str();

@@ -160,6 +160,10 @@ impl Device {
     fn opened(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
         let device = Self::from_fd(fd, path, access)?;
         match device.backing == Backing::Block && access == Access::ReadWrite {
+            // The kernel opens it for writing, and refuses to map it.
+            true if sysfs::is_read_only(&device.sys_folder) => {
+                Err(MediaError::PermissionDenied(device.path))
+            }
             true => device.unless_mounted(),
             false => Ok(device),
         }

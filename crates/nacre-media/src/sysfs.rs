@@ -74,6 +74,11 @@ fn folder_above(device: &Path, name: &str) -> Option<PathBuf> {
     None
 }
 
+/// Whether nobody may write the block device of this `/sys/dev/block/...` folder.
+pub(crate) fn is_read_only(device: &Path) -> bool {
+    number(&device.join("ro")) == Some(1)
+}
+
 /// Whether the block device of this number is mounted where this process sees it.
 pub(crate) fn is_mounted(device: u64) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

@@ -91,6 +91,7 @@ impl Volume {
             identity: Some(leg.device.identity()),
             size: leg.device.len(),
             range: self.own_part(legs, leg.uuid),
+            kind: label::kind(&leg.device).unwrap_or(self.head.media.kind()),
             ..self.head.info_of(&self.head.media, leg.uuid)
         };
         legs.devices().into_iter().map(info).collect()

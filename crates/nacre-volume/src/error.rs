@@ -60,6 +60,16 @@ pub enum VolumeError {
         /// Bytes that suffice, whole MiB.
         least: u64,
     },
+    /// The device has no room for more of its pool.
+    #[error("{}: has {size} bytes, and its pool can become no larger with less than {least}", path.display())]
+    NoRoomToGrow {
+        /// The device.
+        path: PathBuf,
+        /// Its bytes.
+        size: u64,
+        /// Bytes that suffice, whole MiB.
+        least: u64,
+    },
     /// All devices together have no room for a pool.
     #[error("{}: {size} bytes in {devices} devices are too small for a pool; {least} bytes in each are enough", first.display())]
     PoolTooSmall {

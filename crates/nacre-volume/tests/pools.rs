@@ -1353,7 +1353,7 @@ fn a_pool_on_one_disk_grows_and_its_journal_moves() {
     );
     for size in [None, Some(68 * MIB)] {
         let least = Volume::grow_last(&a, size).unwrap_err();
-        assert!(matches!(least, VolumeError::TooSmall { .. }), "{least}");
+        assert!(matches!(least, VolumeError::NoRoomToGrow { .. }), "{least}");
     }
     assert_eq!(Volume::grow_last(&a, Some(96 * MIB)), Ok(a.clone()));
     // A block device that has become larger needs no size.
