@@ -1244,8 +1244,10 @@ fn further_devices_come_behind() {
     for name in ["a", "b"] {
         assert_eq!(Volume::inspect(&room.path(name)).unwrap().devices.len(), 3);
     }
+    // Its own pool is not to be deleted for it.
     let again = put_behind(&room, "c", 32).unwrap_err();
-    assert_eq!(again, VolumeError::AlreadyPool(room.path("c")));
+    let same = VolumeError::SameDevice(room.path("c"), room.path("c"));
+    assert_eq!(again, same);
 }
 
 #[test]
