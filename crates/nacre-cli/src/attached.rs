@@ -130,21 +130,29 @@ fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
     }
     for copy in volume.copies()? {
         if copy.state != LegState::Current {
-            eprintln!("nacre: {}", lost_copy(pool, &copy));
+            eprintln!(
+                "nacre: {}",
+                lost_copy(pool, &copy, volume.common_units() > 0)
+            );
         }
     }
     Ok(())
 }
 
-fn lost_copy(pool: &Path, copy: &CopyInfo) -> String {
+/// One that failed and `has_own` contents may lack some of them: it does not come back.
+fn lost_copy(pool: &Path, copy: &CopyInfo, has_own: bool) -> String {
     let (path, state, pool) = (copy.path.display(), copy.state.name(), pool.display());
     // It is not used before, though it may be there again.
     let rebuild = format!("nacre device rebuild {pool}");
     let help = match copy.state {
         LegState::Missing => format!("once it is back: {rebuild}"),
-        LegState::Failed => format!(
-            "it is not used any more: nacre device replace {pool} {path} NEW, or if it is sound: {rebuild}"
-        ),
+        LegState::Failed => {
+            let back = match has_own {
+                true => String::new(),
+                false => format!(", or if it is sound: {rebuild}"),
+            };
+            format!("it is not used any more: nacre device replace {pool} {path} NEW{back}")
+        }
         _ => format!("see nacre device list {pool}"),
     };
     format!("{path}: is {state}; {help}")

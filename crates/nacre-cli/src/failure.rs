@@ -152,7 +152,9 @@ fn remedy_for_volume(error: &VolumeError) -> String {
     const NEW: &str = "`nacre create --size 10G FILE`";
     match error {
         VolumeError::SizeNeeded(_) => " (--size)".to_owned(),
-        VolumeError::TooSmall { least, .. } | VolumeError::PoolTooSmall { least, .. } => {
+        VolumeError::TooSmall { least, .. }
+        | VolumeError::PoolTooSmall { least, .. }
+        | VolumeError::NoRoomToGrow { least, .. } => {
             format!(" (--size {}M)", least >> 20)
         }
         VolumeError::NotAPool { is_blank: true, .. } => {

@@ -29,7 +29,11 @@ fn users_that(volume: &Volume, wanted: impl Fn(&Session, SlotRef) -> bool) -> Ve
         .current_slots()
         .filter(|&slot| session.liveness(slot) != Liveness::Dead);
     let wanted = alive.filter(|&slot| wanted(&session, slot));
-    wanted.filter_map(|slot| session.pid_of(slot)).collect()
+    let mut pids: Vec<u32> = wanted.filter_map(|slot| session.pid_of(slot)).collect();
+    // One that executes a program has two slots for a moment.
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }
 
 /// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.

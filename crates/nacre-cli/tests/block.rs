@@ -65,6 +65,44 @@ impl Drop for Loop {
 }
 
 #[test]
+fn a_loop_device_and_its_file_are_one_device() {
+    let Some(disk) = Loop::new("512") else { return };
+    let (name, same) = (disk.name.as_str(), "are the same device");
+    for how in [&[][..], &["--copies", "2"], &["--copies", "metadata=2"]] {
+        disk.refuses(&[&["create", "disk", name][..], how].concat(), same);
+        disk.refuses(&[&["create", name, "disk"][..], how].concat(), same);
+    }
+    disk.does(&["create", "disk"]);
+    disk.refuses(&["device", "add", "--force", "disk", name], same);
+    disk.refuses(&["device", "add", "--copy", "--force", "disk", name], same);
+    disk.does(&["device", "add", "--copy", "disk", "other"]);
+    disk.refuses(&["device", "add", "--force", "disk", name], same);
+    disk.refuses(
+        &["device", "replace", "--force", "disk", "other", name],
+        same,
+    );
+    assert!(disk.does(&["check", "disk"]).contains("clean"));
+}
+
+#[test]
+fn a_read_only_block_device_is_refused_for_that() {
+    let Some(disk) = Loop::new("512") else { return };
+    let name = disk.name.as_str();
+    disk.does(&["create", name]);
+    let mut made = Command::new("losetup");
+    let made = made.args(["-r", "-f", "--show", "disk"]);
+    let made = made.current_dir(disk.folder.path()).output().unwrap();
+    let reads = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    disk.refuses(&["create", "--force", &reads], "permission denied");
+    disk.refuses(
+        &["create", "--copies", "2", "--size", "96M", "a", &reads],
+        "permission denied",
+    );
+    assert!(disk.does(&["info", &reads]).contains("mode      cached"));
+    let _ = Command::new("losetup").args(["-d", &reads]).status();
+}
+
+#[test]
 fn a_block_device_is_a_disk() {
     let Some(disk) = Loop::new("512") else { return };
     let name = disk.name.as_str();

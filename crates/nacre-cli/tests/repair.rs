@@ -56,3 +56,36 @@ fn damage_is_reported_then_foreseen_then_repaired() {
     let read = nacre(folder, &["cat", "p.pool:/file"]);
     assert_eq!(read.stdout, b"contents".repeat(5000));
 }
+
+#[test]
+fn what_one_of_two_disks_has_right_is_taken_from_there() {
+    for damaged in ["a", "b"] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let does = |arguments: &[&str]| {
+            let output = nacre(folder.path(), arguments);
+            assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+            text(&output)
+        };
+        let how = ["--copies", "2", "--mode", "cached", "--size", "64M"];
+        does(&[&["create"][..], &how, &["a", "b"]].concat());
+        let source = folder.path().join("folder");
+        std::fs::create_dir(&source).unwrap();
+        for number in 0..300 {
+            write(source.join(format!("a long name of a file {number}")), "x").unwrap();
+        }
+        does(&["cp", "-r", "folder", "a:/"]);
+        let path = folder.path().join(damaged);
+        let bytes = std::fs::read(&path).unwrap();
+        let windows = bytes.windows(7).enumerate();
+        let names = windows.filter(|(at, it)| *at as u64 > DATA && *it == b"a long ");
+        let places: Vec<u64> = names.map(|(at, _)| at as u64).collect();
+        assert!(places.len() > 300, "{}", places.len());
+        places.iter().for_each(|at| damage(&path, *at));
+        let repaired = does(&["check", "--repair", "a"]);
+        assert!(repaired.contains("(by contents)"), "{repaired}");
+        assert!(does(&["check", "a"]).contains("clean"));
+        assert_eq!(does(&["ls", "a:/folder"]).lines().count(), 300);
+        assert_eq!(does(&["ls", "a:/"]), "folder\n");
+        does(&["delete", "--force", "a"]);
+    }
+}

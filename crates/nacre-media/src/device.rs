@@ -50,6 +50,9 @@ pub(crate) enum Backing {
     Block,
 }
 
+/// In the identity of a block device.
+const BLOCK: u64 = u64::MAX - 1;
+
 /// What tells one device from another within a running system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DeviceIdentity(u64, u64);
@@ -66,6 +69,18 @@ impl DeviceIdentity {
     /// The error of the system.
     pub fn at(path: &Path) -> io::Result<Self> {
         Ok(identity_of(&stat(path)?))
+    }
+
+    pub(crate) const fn of_block(number: u64) -> Self {
+        Self(BLOCK, number)
+    }
+
+    /// The number of a block device.
+    pub(crate) const fn block_number(self) -> Option<u64> {
+        match self.0 {
+            BLOCK => Some(self.1),
+            _ => None,
+        }
     }
 
     /// Device and inode of a file; of a device file, all ones (less one for a block device) and its
@@ -145,6 +160,10 @@ impl Device {
     fn opened(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
         let device = Self::from_fd(fd, path, access)?;
         match device.backing == Backing::Block && access == Access::ReadWrite {
+            // The kernel opens it for writing, and refuses to map it.
+            true if sysfs::is_read_only(&device.sys_folder) => {
+                Err(MediaError::PermissionDenied(device.path))
+            }
             true => device.unless_mounted(),
             false => Ok(device),
         }
@@ -531,7 +550,7 @@ fn owner_of(stat: &Stat) -> Owner {
 fn identity_of(stat: &Stat) -> DeviceIdentity {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice => DeviceIdentity(u64::MAX, stat.st_rdev),
-        FileType::BlockDevice => DeviceIdentity(u64::MAX - 1, stat.st_rdev),
+        FileType::BlockDevice => DeviceIdentity::of_block(stat.st_rdev),
         _ => DeviceIdentity(stat.st_dev, stat.st_ino),
     }
 }

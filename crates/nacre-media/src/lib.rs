@@ -30,6 +30,7 @@
 mod address_range;
 mod aio;
 mod arch;
+mod beneath;
 mod checked_range;
 mod checked_slice;
 mod compare;

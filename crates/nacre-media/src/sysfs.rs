@@ -11,7 +11,7 @@ const REGION_LEVELS: usize = 6;
 const INTEL: u64 = 0x8089;
 
 /// First line of a small file, without blanks around it.
-fn line(path: &Path) -> Option<String> {
+pub(crate) fn line(path: &Path) -> Option<String> {
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut buffer = [0; 128];
     let len = read(&fd, &mut buffer).ok()?;
@@ -20,7 +20,7 @@ fn line(path: &Path) -> Option<String> {
 }
 
 /// A number in a small file, decimal or `0x` hexadecimal.
-fn number(path: &Path) -> Option<u64> {
+pub(crate) fn number(path: &Path) -> Option<u64> {
     let text = line(path)?;
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -72,6 +72,11 @@ fn folder_above(device: &Path, name: &str) -> Option<PathBuf> {
         folder.push("..");
     }
     None
+}
+
+/// Whether nobody may write the block device of this `/sys/dev/block/...` folder.
+pub(crate) fn is_read_only(device: &Path) -> bool {
+    number(&device.join("ro")) == Some(1)
 }
 
 /// Whether the block device of this number is mounted where this process sees it.

@@ -19,12 +19,18 @@ impl Store {
     ) -> Result<(usize, Report), VolumeError> {
         let usage = |at: VolumeOffset| {
             let unit = UnitNo(at.0 / UNIT_SIZE);
-            match unit.0 >= HEADER_UNITS && self.allocator().is_untaken(unit) {
+            match unit.0 >= HEADER_UNITS && self.is_known_free(unit) {
                 true => Usage::Free,
                 false => Usage::Used,
             }
         };
         let rebuilt = self.volume().rebuild_used(&usage, threads, told)?;
         Ok((rebuilt.whole, Report::of(self, rebuilt.found)))
+    }
+
+    /// Whether a unit is free for sure. What hangs on metadata that is damaged only seems so, and a
+    /// pool with such metadata is not served for writing.
+    pub(crate) fn is_known_free(&self, unit: UnitNo) -> bool {
+        self.is_writable() && self.allocator().is_untaken(unit)
     }
 }

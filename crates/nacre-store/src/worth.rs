@@ -43,7 +43,7 @@ fn best_header(at: VolumeOffset, copies: &[&[u8]]) -> Option<usize> {
     })
 }
 
-/// As [`repair_header`], of log tails: damage of one would keep everybody out, too. In memory.
+/// As [`repair_header`], of log tails: damage of one would keep everybody out, too.
 pub(crate) fn repair_tails(volume: &Volume) -> Result<()> {
     let is_writable = volume.access() == Access::ReadWrite;
     let logs = listed(volume, (0..MAX_LANES as u32).map(lane_list_at));

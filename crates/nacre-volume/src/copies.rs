@@ -53,11 +53,11 @@ pub struct Rebuilt {
 }
 
 /// Takes possession of a device that is to have so much data; a file may be made for it. One that
-/// died on its way into the pool is no more than one that was never used.
+/// died on its way into the pool, which has `others`, is no more than one that was never used.
 pub(crate) fn take_copy(
     (new, size, force): (&Path, Option<u64>, bool),
     data: u64,
-    table: &LabelInfo,
+    (table, others): (&LabelInfo, Vec<Arc<Device>>),
 ) -> Result<(Taken, Part), VolumeError> {
     let size = size.or(Some(crate::layout::device_for(data)));
     let is_file = std::fs::metadata(new).map_or(true, |found| found.is_file());
@@ -65,7 +65,7 @@ pub(crate) fn take_copy(
         path: new.to_owned(),
         size: size.filter(|_| is_file),
     };
-    let mut taken = Taken::one(force, data);
+    let mut taken = Taken::one(force, data).beside(others);
     taken.is_half_in = came_half(new, table);
     taken.take(spec, force)?;
     taken.resize()?;
@@ -295,7 +295,7 @@ impl Volume {
         }
         let (mirror, table) = self.newest_table()?;
         let data = table.devices[0].data;
-        let (taken, mut part) = take_copy(new, data, &table)?;
+        let (taken, mut part) = take_copy(new, data, (&table, self.all_devices()?))?;
         part.data = data;
         part.state = Some(LegState::Rebuilding);
         self.bring_in(mirror, (&part.device, &table_entry(&part)), comes, true)?;

@@ -366,6 +366,8 @@ pub(crate) fn usable_size(device: &Device) -> u64 {
 #[derive(Default)]
 pub(crate) struct Taken {
     devices: Vec<Arc<Device>>,
+    /// Devices of the pool that they are to come to.
+    others: Vec<Arc<Device>>,
     made: Vec<PathBuf>,
     /// Files may get another size.
     force: bool,
@@ -392,6 +394,12 @@ impl Taken {
         taken
     }
 
+    /// The devices are to come to a pool that has these.
+    pub fn beside(mut self, others: Vec<Arc<Device>>) -> Self {
+        self.others = others;
+        self
+    }
+
     /// Opens or makes the device of `spec` and checks that it may be overwritten.
     pub fn take(&mut self, spec: &DeviceSpec, force: bool) -> Result<(), VolumeError> {
         let device = self.open_or_make(spec)?;
@@ -405,11 +413,8 @@ impl Taken {
         force: bool,
     ) -> Result<(), VolumeError> {
         let device = Arc::new(device);
-        if let Some(same) = self
-            .devices
-            .iter()
-            .find(|other| other.identity() == device.identity())
-        {
+        let mut others = self.others.iter().chain(&self.devices);
+        if let Some(same) = others.find(|other| other.shares_bytes_with(&device)) {
             return Err(VolumeError::SameDevice(
                 same.path().to_owned(),
                 spec.path.clone(),

@@ -91,6 +91,7 @@ impl Volume {
             identity: Some(leg.device.identity()),
             size: leg.device.len(),
             range: self.own_part(legs, leg.uuid),
+            kind: label::kind(&leg.device).unwrap_or(self.head.media.kind()),
             ..self.head.info_of(&self.head.media, leg.uuid)
         };
         legs.devices().into_iter().map(info).collect()
@@ -170,7 +171,8 @@ impl Volume {
             return Err(self.refused(HOLDS_A_PART));
         }
         let data = table.devices[0].data;
-        let (taken, mut part) = take_copy(new, data + table.journal, &table)?;
+        let (taken, mut part) =
+            take_copy(new, data + table.journal, (&table, self.all_devices()?))?;
         (part.data, part.journal) = (data, table.journal);
         part.state = Some(LegState::Rebuilding);
         part.granularity = self.head.granularity;
@@ -439,15 +441,19 @@ impl Volume {
     fn now_current(&self, legs: &LegsDisk, leg: &Leg) -> Result<(), VolumeError> {
         // Syncs all disks, this one too, and writes a header to it.
         self.checkpoint()?;
+        let path = leg.device.path().display();
+        let lost = |what| DiskFailed(format!("{path} {what} while it was rebuilt"));
         let changed = legs.changing_labels(|| {
             let mut table = legs.table()?;
-            let is_it = |it: &&mut LabelDevice| {
-                it.uuid == leg.uuid && it.state == Some(LegState::Rebuilding)
-            };
-            let Some(entry) = table.devices.iter_mut().find(is_it) else {
-                return Err(DiskFailed("the disk failed while it was rebuilt".into()));
-            };
-            entry.state = Some(LegState::Current);
+            let mut entries = table.devices.iter_mut();
+            let entry = entries.find(|it| it.uuid == leg.uuid);
+            match entry.and_then(|it| it.state.as_mut()) {
+                // Somebody else who rebuilt it was quicker.
+                Some(LegState::Current) => return Ok(()),
+                Some(state @ LegState::Rebuilding) => *state = LegState::Current,
+                Some(_) => return Err(lost("failed")),
+                None => return Err(lost("left the pool")),
+            }
             legs.write_table(table, 0)
         });
         changed.map_err(|why| self.disk_failed(why))

@@ -60,6 +60,16 @@ pub enum VolumeError {
         /// Bytes that suffice, whole MiB.
         least: u64,
     },
+    /// The device has no room for more of its pool.
+    #[error("{}: has {size} bytes, and its pool can become no larger with less than {least}", path.display())]
+    NoRoomToGrow {
+        /// The device.
+        path: PathBuf,
+        /// Its bytes.
+        size: u64,
+        /// Bytes that suffice, whole MiB.
+        least: u64,
+    },
     /// All devices together have no room for a pool.
     #[error("{}: {size} bytes in {devices} devices are too small for a pool; {least} bytes in each are enough", first.display())]
     PoolTooSmall {
@@ -135,6 +145,9 @@ pub enum VolumeError {
         /// Nothing is lost if a pool is made of it.
         is_blank: bool,
     },
+    /// The device gives an error where its label is.
+    #[error("{}: its label cannot be read: the device gives an I/O error; check the device (`dmesg`)", .0.display())]
+    Unreadable(PathBuf),
     /// Neither label copy is intact.
     #[error("{}: both copies of its label are damaged; restore the device from a backup, or make a new pool of it with force (its contents are lost then)", .0.display())]
     LabelsDamaged(PathBuf),

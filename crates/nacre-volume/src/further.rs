@@ -32,7 +32,11 @@ impl Volume {
         let (table, first) = (&found.table, &found.members[0].device);
         refuse_more_than_one(table, member)?;
         let data = table.devices[0].data;
-        let (taken, mut part) = take_copy((new.0, new.1, force), data + table.journal, table)?;
+        let (taken, mut part) = take_copy(
+            (new.0, new.1, force),
+            data + table.journal,
+            (table, found.devices()),
+        )?;
         refuse_unlike(first, &part.device, table)?;
         (part.data, part.state) = (data, Some(LegState::Failed));
         let mut next = LabelInfo {
@@ -72,12 +76,6 @@ fn refuse_unlike(
     new: &Arc<Device>,
     table: &LabelInfo,
 ) -> Result<(), VolumeError> {
-    if first.identity() == new.identity() {
-        return Err(VolumeError::SameDevice(
-            first.path().to_owned(),
-            new.path().to_owned(),
-        ));
-    }
     if table.journal == 0 {
         return match DATA_START + table.devices[0].data > MIRROR_MOST_BYTES {
             true => Err(VolumeError::TooLargeForCopies(MIRROR_MOST_BYTES)),

@@ -147,17 +147,16 @@ impl Volume {
         if count > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(count));
         }
-        let mut taken = Taken::sharing(0, 1);
+        let mut taken = Taken::sharing(0, 1).beside(found.devices());
         taken.take(added, options.force)?;
         let mut parts = found.parts();
         parts.append(&mut taken.parts(options.granularity)?);
-        let (new, old) = parts.split_last_mut().ok_or(VolumeError::NoDevices)?;
+        let new = parts.last_mut().ok_or(VolumeError::NoDevices)?;
         let arrangement = arranged(&found, new, options)?;
         let is_like_others = options.granularity.is_none() && arrangement.behind == 0;
         if is_like_others && new.granularity.policy == Policy::None {
             new.granularity.policy = found.inherited();
         }
-        refuse_same(old, new, added)?;
         if table.journal > 0 {
             join(&mut parts, options)?;
         }
@@ -198,17 +197,6 @@ impl Volume {
         let last = found.members.last().ok_or(VolumeError::NoDevices)?;
         forget_old_label(last)?;
         Ok(last.device.path().to_owned())
-    }
-}
-
-fn refuse_same(old: &[Part], new: &Part, added: &DeviceSpec) -> Result<(), VolumeError> {
-    let is_same = |part: &&Part| part.device.identity() == new.device.identity();
-    match old.iter().find(is_same) {
-        None => Ok(()),
-        Some(same) => Err(VolumeError::SameDevice(
-            PathBuf::from(same.device.path()),
-            added.path.clone(),
-        )),
     }
 }
 

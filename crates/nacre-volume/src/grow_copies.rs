@@ -124,7 +124,7 @@ fn grown(found: &Members, pool: &Path) -> Result<LabelInfo, VolumeError> {
     if data < least {
         let smallest = found.members.iter().min_by_key(|it| it.device.len());
         let device = smallest.map_or(pool, |it| it.device.path());
-        return Err(VolumeError::TooSmall {
+        return Err(VolumeError::NoRoomToGrow {
             path: device.to_owned(),
             size: smallest.map_or(0, |it| it.device.len()),
             least: device_for(least) + journal,

@@ -147,8 +147,7 @@ fn take_part(
         .or_else(|| table.copies().last())
         .map(|(_, entry)| entry.size);
     let size = size.or_else(|| len_of(new)).or(like);
-    refuse_members(found, new)?;
-    let (taken, mut part) = take_copy((new, size, force), least, table)?;
+    let (taken, mut part) = take_copy((new, size, force), least, (table, found.devices()))?;
     refuse_unlike(found, &part.device)?;
     let room = data_len(usable_size(&part.device) - table.journal).unwrap_or(0);
     part.data = room.saturating_sub(table.common);
@@ -162,16 +161,6 @@ fn take_part(
 fn len_of(new: &Path) -> Option<u64> {
     let found = std::fs::metadata(new).ok()?;
     Some(found.len()).filter(|len| found.is_file() && *len > 0)
-}
-
-/// Even who overwrites what a device holds does not mean one of the pool.
-fn refuse_members(found: &Members, new: &Path) -> Result<(), VolumeError> {
-    let real = std::fs::canonicalize(new).ok();
-    let same = found.members.iter().map(|member| member.device.real_path());
-    match same.into_iter().find(|path| Some(path) == real.as_ref()) {
-        Some(same) => Err(VolumeError::SameDevice(same, new.to_owned())),
-        None => Ok(()),
-    }
 }
 
 /// What one alone holds is as lasting as that one.

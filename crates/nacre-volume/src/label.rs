@@ -605,6 +605,7 @@ pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
             intact: false,
             ..*label
         }),
+        (Copy::None, Copy::None) if is_unreadable(device) => Err(VolumeError::Unreadable(path())),
         (Copy::None, Copy::None) => Err(VolumeError::NotAPool {
             path: path(),
             is_blank: blank(device)?,
@@ -621,6 +622,11 @@ pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
         }
         _ => Err(VolumeError::LabelsDamaged(path())),
     }
+}
+
+/// Whether a device gives errors where it begins. Those that cannot be read by calls are not asked.
+fn is_unreadable(device: &Device) -> bool {
+    pread(device.fd(), &mut [0; MAGIC.len()], 0) == Err(Errno::IO)
 }
 
 fn newer(first: LabelInfo, second: LabelInfo) -> LabelInfo {
@@ -688,7 +694,7 @@ fn look_for_one(device: &Device, pool: Uuid) -> Result<bool, Errno> {
 pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
     match read(device) {
         Err(VolumeError::NotAPool { .. }) => Ok(false),
-        Err(error @ VolumeError::Media(_)) => Err(error),
+        Err(error @ (VolumeError::Media(_) | VolumeError::Unreadable(_))) => Err(error),
         _ => Ok(true),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nacre_media::{Access, Device, Found, LegState, MediaError, Owner};
 use nacre_runtime::{Trust, one_user, own_file};
 use nacre_types::Uuid;
+use rustix::io::Errno;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
@@ -98,6 +99,12 @@ impl Members {
             found.push(member);
         }
         Self::complete(found, access)
+    }
+
+    /// The devices that are there.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        let members = self.members.iter();
+        members.map(|member| Arc::clone(&member.device)).collect()
     }
 
     /// As [`Members::find`], from a device that nobody named.
@@ -274,12 +281,25 @@ impl VolumeError {
     }
 }
 
-/// Whether something else is where a device should be, or less of it. Whoever may not use it does
-/// not know.
+/// What the system answers for a device, or for the file system that it is on, which has failed.
+const IS_DEAD: [Errno; 5] = [
+    Errno::IO,
+    Errno::NOTCONN,
+    Errno::STALE,
+    Errno::UCLEAN,
+    Errno::NOMEDIUM,
+];
+
+/// Whether a device has failed, or something else is where it should be, or less of it. Whoever may
+/// not use it does not know.
 fn is_damage(error: &VolumeError) -> bool {
+    if let VolumeError::Media(MediaError::System { errno, .. }) = error {
+        return IS_DEAD.contains(errno);
+    }
     matches!(
         error,
         VolumeError::Truncated { .. }
+            | VolumeError::Unreadable(_)
             | VolumeError::LabelsDamaged(_)
             | VolumeError::NotAPool { .. }
             | VolumeError::Foreign { .. }
@@ -470,4 +490,30 @@ fn whole(member: Member, entry: &LabelDevice) -> Result<Member, VolumeError> {
         });
     }
     Ok(member)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Errno, MediaError, PathBuf, VolumeError};
+
+    #[test]
+    fn a_device_that_gives_errors_is_lost_and_one_that_may_not_be_used_is_not() {
+        let answers = |errno| {
+            let (path, action) = (PathBuf::from("b"), "examine it");
+            VolumeError::from(MediaError::System {
+                path,
+                action,
+                errno,
+            })
+        };
+        for errno in [Errno::IO, Errno::NOTCONN, Errno::STALE] {
+            assert!(answers(errno).is_loss(), "{errno}");
+        }
+        assert!(VolumeError::Unreadable("b".into()).is_loss());
+        for errno in [Errno::NOMEM, Errno::MFILE] {
+            assert!(!answers(errno).is_loss(), "{errno}");
+        }
+        let denied = MediaError::PermissionDenied("b".into());
+        assert!(!VolumeError::from(denied).is_loss());
+    }
 }

@@ -179,6 +179,31 @@ fn a_disk_that_was_lost_comes_back_by_a_rebuild_while_others_commit() {
 }
 
 #[test]
+fn of_two_who_rebuild_a_disk_neither_fails() {
+    let pool = Pool::new();
+    fs::rename(pool.path("b"), pool.path("away")).unwrap();
+    let volume = pool.open("a");
+    commit(&volume, 1);
+    let lost = volume.copies().unwrap()[1].uuid;
+    fs::rename(pool.path("away"), pool.path("b")).unwrap();
+    assert!(volume.return_copy(lost).unwrap());
+    let mut other = None;
+    let one = volume.rebuild_copies(|_| {
+        other.get_or_insert_with(|| {
+            volume
+                .rebuild_copies(|_| ControlFlow::Continue(()))
+                .unwrap()
+        });
+        ControlFlow::Continue(())
+    });
+    assert_eq!((one.unwrap(), other), (1, Some(1)));
+    assert_eq!(pool.states("b"), [LegState::Current; 2]);
+    drop(volume);
+    fs::remove_file(pool.path("a")).unwrap();
+    assert_eq!(byte(&pool.open("b")), 1);
+}
+
+#[test]
 fn a_rebuild_goes_on_where_it_was_broken_off() {
     let pool = Pool::new();
     fs::rename(pool.path("b"), pool.path("away")).unwrap();

@@ -622,7 +622,7 @@ fn copies_grow_as_far_as_all_have_room() {
         let a = pool.path("a");
         let none = Volume::grow_copies(&a, None);
         assert!(
-            matches!(none, Err(VolumeError::TooSmall { .. })),
+            matches!(none, Err(VolumeError::NoRoomToGrow { .. })),
             "{none:?}"
         );
         let smaller = Volume::grow_copies(&a, Some(24 * MIB));
@@ -632,7 +632,7 @@ fn copies_grow_as_far_as_all_have_room() {
         file.set_len(64 * MIB).unwrap();
         assert!(matches!(
             Volume::grow_copies(&a, None),
-            Err(VolumeError::TooSmall { .. })
+            Err(VolumeError::NoRoomToGrow { .. })
         ));
         let old = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
         let grown = Volume::grow_copies(&a, Some(64 * MIB)).unwrap();

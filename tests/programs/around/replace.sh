@@ -115,7 +115,7 @@ second() {
 larger() {
     note "copies grow, all of them"
     fresh --copies 2 "$a" "$b"
-    refuses "no room" "too small" nacre grow "$a"
+    refuses "no room" "can become no larger" nacre grow "$a"
     begin_database
     goes_on before
     refuses "in use" "in use" nacre grow --size 256M "$a"

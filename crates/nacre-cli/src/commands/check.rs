@@ -2,17 +2,20 @@
 
 use crate::attached::Attached;
 use crate::commands::default_pool;
+use crate::commands::scrub::sentences;
 use crate::failure::{Failure, Result, store_failure};
-use crate::output;
 use crate::users::refuse_if_open;
+use crate::{output, parallel};
 use clap::Args;
 use nacre_fs::Fs;
 use nacre_store::check::{Lost, Report as Checked, check};
 use nacre_store::repair::{Outcome, repair};
+use nacre_store::scrub::{Doubtful, scrub};
 use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, Volume};
 use serde::Serialize;
 use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -26,8 +29,8 @@ Examples:
   nacre check --repair --dry-run my.pool  say what that would do, and do nothing
 
 What a cut-off run left unfinished is recovered first, as with any attach; labels that are damaged on one end of a
-device only are rewritten. A repair cuts off what cannot be read and puts what lost its name into lost+found. It may be
-interrupted and started again.
+device only are rewritten. A repair takes what another copy has right from there, as `nacre scrub` does. Then it cuts off
+what cannot be read and puts what lost its name into lost+found. It may be interrupted and started again.
 Exit status: 0 all is well (now); 1 problems were found (or are left), or the pool cannot be attached.";
 
 /// Look at everything in a pool and report whatever contradicts itself
@@ -83,6 +86,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let label = Volume::inspect(pool)?;
     refuse_if_open(pool)?;
     let start = Instant::now();
+    let from_copies = match arguments.repair && !arguments.dry_run {
+        true => take_from_copies(pool)?,
+        false => Vec::new(),
+    };
     let ((checked, lost, recovered, outcome), left) = match arguments.repair {
         false => examine(pool)?,
         true => (repair_pool(pool, arguments.dry_run)?, Ok(())),
@@ -97,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let report = Report {
         labels_restored: !label.intact,
         clean: summary.clean && !foreseen,
+        fixes: [from_copies, summary.fixes].concat(),
         ..summary
     };
     if arguments.json {
@@ -170,6 +178,26 @@ fn named(fs: &Fs, checked: &Checked) -> Vec<LostBytes> {
         }
     };
     checked.lost.iter().map(named).collect()
+}
+
+/// What is damaged and right on another copy is taken from there, rather than cut off. What keeps
+/// everybody out of the pool is repaired without. Answers what was done.
+fn take_from_copies(pool: &Path) -> Result<Vec<String>> {
+    if !Volume::open(pool, Access::ReadOnly).is_ok_and(|volume| volume.has_copies()) {
+        return Ok(Vec::new());
+    }
+    let Ok(attached) = Attached::open(pool, Access::ReadWrite, None) else {
+        return Ok(Vec::new());
+    };
+    let threads = parallel::processors();
+    let report = scrub(attached.fs.store(), threads, &Doubtful::Told, &mut |_| {
+        ControlFlow::Continue(())
+    })?;
+    let repaired = report.damages.iter();
+    let repaired = repaired.filter(|damage| damage.difference.evidence.is_some());
+    let done = sentences(&attached.fs, &repaired.collect::<Vec<_>>());
+    attached.detach()?;
+    Ok(done)
 }
 
 fn repair_pool(pool: &Path, dry_run: bool) -> Result<Examined> {

@@ -4,6 +4,7 @@
 mod attributes;
 mod behind;
 mod cached;
+mod damaged_disks;
 
 mod data;
 mod joined;

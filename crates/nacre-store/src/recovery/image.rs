@@ -82,6 +82,7 @@ fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
         false => {
             volume.make_image(file)?;
             repair_header(volume)?;
+            repair_tails(volume)?;
         }
     }
     Ok(())

@@ -82,7 +82,7 @@ impl<'s> Judge<'s> {
         let owners = self.owners(at);
         let is_unwritten = |(_, owner): &(ObjectId, Owner)| matches!(owner, Owner::Unwritten(_));
         match owners.is_empty() {
-            true if self.store.allocator().is_untaken(unit) => Usage::Free,
+            true if self.store.is_known_free(unit) => Usage::Free,
             false if owners.iter().all(is_unwritten) => Usage::Unwritten,
             _ => Usage::Used,
         }

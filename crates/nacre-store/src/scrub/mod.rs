@@ -124,6 +124,26 @@ impl Compared {
     }
 }
 
+impl Compared {
+    /// Judges by who owns what, and again while that repairs anything: what is right now may lead
+    /// to what nobody knew. Answers the owners.
+    fn judged(&mut self, store: &Store) -> Result<Owners, VolumeError> {
+        loop {
+            let owners = Owners::of(store, &self.found, &self.doubtful);
+            let before = self.report.repaired;
+            for span in std::mem::take(&mut self.doubtful) {
+                let mut scrubbed = Judge::new(store, Some(&owners)).scrub(span, None)?;
+                // Counted already.
+                scrubbed.mapped = 0;
+                self.keep(span, scrubbed);
+            }
+            if self.report.repaired == before {
+                return Ok(owners);
+            }
+        }
+    }
+}
+
 fn compare(
     (store, threads): (&Store, usize),
     spans: Range<u64>,
@@ -154,15 +174,16 @@ fn scrub_on(
 ) -> Result<Report, VolumeError> {
     let (store, _) = threads;
     store.volume().prepare_scrub()?;
+    let mut compared = compare(threads, spans, told)?;
+    if compared.found.is_empty() && compared.doubtful.is_empty() {
+        return Ok(compared.report);
+    }
+    let owners = compared.judged(store)?;
     let Compared {
         mut report,
         mut found,
         doubtful,
-    } = compare(threads, spans, told)?;
-    if found.is_empty() && doubtful.is_empty() {
-        return Ok(report);
-    }
-    let owners = Owners::of(store, &found, &doubtful);
+    } = compared;
     let current = store.volume().current_copies();
     let taken = match wanted {
         Doubtful::Told => None,

@@ -105,6 +105,12 @@ impl PartDisk {
     fn one(&self) -> One<'_> {
         One(self.place, &self.file)
     }
+
+    /// What failed names the disk, which is one of several.
+    fn named(&self, done: Result<(), DiskFailed>) -> Result<(), DiskFailed> {
+        let path = self.device.path().display();
+        done.map_err(|DiskFailed(why)| DiskFailed(format!("{path}: {why}")))
+    }
 }
 
 impl PartsDisk {
@@ -208,19 +214,28 @@ impl Disk for PartsDisk {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
         let pieces = self.pieces(at, to.len())?;
         let mut pieces = pieces.into_iter();
-        pieces.try_for_each(|on| on.one().read(on.at, &mut to[on.piece.clone()]))
+        pieces.try_for_each(|on| {
+            let done = on.one().read(on.at, &mut to[on.piece.clone()]);
+            on.disk.named(done)
+        })
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         let pieces = self.pieces(at, bytes.len())?;
         let mut pieces = pieces.into_iter();
-        pieces.try_for_each(|on| on.one().write(on.at, &bytes[on.piece.clone()]))
+        pieces.try_for_each(|on| {
+            let done = on.one().write(on.at, &bytes[on.piece.clone()]);
+            on.disk.named(done)
+        })
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         let pieces = self.pieces(at, bytes.len())?;
         let mut pieces = pieces.into_iter();
-        pieces.try_for_each(|on| on.one().write_through(on.at, &bytes[on.piece.clone()]))
+        pieces.try_for_each(|on| {
+            let done = on.one().write_through(on.at, &bytes[on.piece.clone()]);
+            on.disk.named(done)
+        })
     }
 
     /// Of all, whatever was written by whom.
@@ -234,7 +249,7 @@ impl Disk for PartsDisk {
                 Some(done) => done.map(drop).map_err(super::file::failed),
                 None => self.disks[number].one().sync(),
             };
-            all = all.and(done);
+            all = all.and(self.disks[number].named(done));
         }
         all
     }
@@ -251,7 +266,7 @@ impl Disk for PartsDisk {
         let on_each = on_each.iter().enumerate();
         let mut written = on_each.filter(|(_, ranges)| !ranges.is_empty());
         written.try_for_each(|(number, ranges)| match number == 0 || site::step() {
-            true => self.disks[number].one().settle(ranges),
+            true => self.disks[number].named(self.disks[number].one().settle(ranges)),
             false => Ok(()),
         })
     }
