@@ -122,9 +122,7 @@ impl Compared {
         let repaired = repaired.filter(|one| one.evidence.is_some());
         self.report.keep(&mut self.found, repaired);
     }
-}
 
-impl Compared {
     /// Judges by who owns what, and again while that repairs anything: what is right now may lead
     /// to what nobody knew. Answers the owners.
     fn judged(&mut self, store: &Store) -> Result<Owners, VolumeError> {
