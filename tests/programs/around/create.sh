@@ -28,7 +28,9 @@ sizes() {
     refuses "too small in two files" "too small for a pool" "$NACRE" create --size 10M "$SCRATCH/b" "$SCRATCH/c"
     [[ ! -e $SCRATCH/b && ! -e $SCRATCH/c ]] || fail "a refused create of two devices leaves files"
     refuses "no room" "b:" "$NACRE" create --size 4P "$SCRATCH/b"
-    [[ ! -e $SCRATCH/b ]] || fail "a create without room leaves a file"
+    refuses "no copy at all" "on no device" "$NACRE" create --copies 0 --size 32M "$SCRATCH/b"
+    refuses "stripes of copies" "all hold the same" "$NACRE" create --copies 2 --stripe 4K --size 32M "$SCRATCH/b" "$SCRATCH/c"
+    [[ ! -e $SCRATCH/b ]] || fail "a create that is refused leaves a file"
 
     note "a new size with --force"
     "$NACRE" create --force --size 64M "$SCRATCH/a" >/dev/null

@@ -120,9 +120,20 @@ impl Copies {
         let number = rest.unwrap_or(text).parse();
         let number = number.map_err(|_| "a number, or metadata= and a number".to_owned())?;
         let metadata = rest.is_some();
-        match metadata && number < 2 {
-            true => Err("metadata on one device is a pool without copies".to_owned()),
-            false => Ok(Self { number, metadata }),
+        match number {
+            0 => Err("what is on no device is lost".to_owned()),
+            1 if metadata => Err("metadata on one device is a pool without copies".to_owned()),
+            _ => Ok(Self { number, metadata }),
+        }
+    }
+
+    /// Devices that hold the same are not gone round.
+    fn refuse_stripes(self, stripe: Option<Stripe>) -> Result<()> {
+        match stripe {
+            Some(_) if self.number > 1 && !self.metadata => Err(Failure::Usage(
+                "--stripe says what is on which device; with --copies all hold the same".to_owned(),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -164,6 +175,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for device in &arguments.devices {
         refuse_if_open(device)?;
     }
+    arguments.copies.refuse_stripes(arguments.stripe)?;
     if arguments.granularity == Wish::Policy(Policy::Calibrated) {
         let remedy = "nothing is measured yet: make the pool, then use `nacre calibrate`";
         return Err(Failure::Usage(format!(
