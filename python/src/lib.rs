@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 use nacre::{OpenOptions, Pool as Inner};
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyException, PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
@@ -46,16 +46,38 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Bytes> {
         if let Ok(text) = object.cast::<PyString>() {
-            return Ok(Bytes(text.to_str()?.as_bytes().to_vec()));
+            return Ok(Bytes(copy_of(text.to_str()?.as_bytes())?));
         }
         if let Ok(bytes) = object.cast::<PyBytes>() {
-            return Ok(Bytes(bytes.as_bytes().to_vec()));
+            return Ok(Bytes(copy_of(bytes.as_bytes())?));
         }
         let buffer = PyBuffer::<u8>::get(&object);
         let buffer =
             buffer.map_err(|_| PyTypeError::new_err("bytes, a buffer or str is needed"))?;
-        Ok(Bytes(buffer.to_vec(object.py())?))
+        let mut bytes = zeros(buffer.item_count())?;
+        buffer.copy_to_slice(object.py(), &mut bytes)?;
+        Ok(Bytes(bytes))
     }
+}
+
+/// Room for so many bytes. A buffer may be a mapping that is larger than memory.
+fn room(len: usize) -> PyResult<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let reserved = bytes.try_reserve_exact(len);
+    reserved.map_err(|_| PyMemoryError::new_err("there is no memory for a copy of the bytes"))?;
+    Ok(bytes)
+}
+
+fn copy_of(bytes: &[u8]) -> PyResult<Vec<u8>> {
+    let mut copy = room(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
+fn zeros(len: usize) -> PyResult<Vec<u8>> {
+    let mut bytes = room(len)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
 }
 
 /// An exception of the right kind.
@@ -290,7 +312,7 @@ impl Pool {
         let (c, o) = (&collection.0, &object.0);
         let mut wanted = self.left(py, c, o, offset)?.min(cells.len());
         loop {
-            let mut bytes = vec![0; wanted];
+            let mut bytes = zeros(wanted)?;
             let ask = |pool: &Inner| pool.read_with_size(c, o, offset, &mut bytes);
             let (read, size) = with(py, &self.inner, ask)?;
             match behind(offset, size).min(cells.len()) {

@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import mmap
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -116,6 +118,18 @@ class Objects(unittest.TestCase):
         self.assertEqual(bytes(buffer[: len(data)]), data)
         with self.assertRaises(BufferError):
             self.pool.readinto("c", "big", b"not to be written")
+
+    def test_a_buffer_that_memory_cannot_hold_twice_is_an_error(self):
+        size = 1 << 40
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_AS, limits)
+        with tempfile.TemporaryFile(dir=FOLDER) as file:
+            file.truncate(size)
+            with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as buffer:
+                resource.setrlimit(resource.RLIMIT_AS, (size * 3 // 2, limits[1]))
+                with self.assertRaises(MemoryError), self.pool.transaction() as t:
+                    t.write("c", "big", buffer)
+        self.assertFalse(self.pool.exists("c", "big"))
 
     def test_an_exception_leaves_nothing(self):
         with self.assertRaises(ZeroDivisionError):

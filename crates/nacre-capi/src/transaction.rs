@@ -40,7 +40,7 @@ impl TransactionHandle {
             let bytes = unsafe { slice.bytes() }.map_err(|failed| self.refuse(failed))?;
             *to = match self.lent {
                 true => Cow::Borrowed(bytes),
-                false => Cow::Owned(bytes.to_vec()),
+                false => Cow::Owned(copy_of(bytes).map_err(|failed| self.refuse(failed))?),
             };
         }
         Ok(all)
@@ -52,6 +52,15 @@ impl TransactionHandle {
         self.failed.get_or_insert_with(|| failed.clone());
         failed
     }
+}
+
+/// A copy, which can be too large for memory: bytes may lie in a mapping of a file without blocks.
+fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Failed> {
+    let mut copy = Vec::new();
+    let room = copy.try_reserve_exact(bytes.len());
+    room.map_err(|_| Failed::new(libc::ENOMEM, "there is no memory for a copy of its bytes"))?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
 }
 
 /// The transaction behind a handle.

@@ -5,6 +5,8 @@
 #include "ok.h"
 
 static const nacre_slice NOWHERE = {NULL, 5}, ENDLESS = {"x", (size_t)-1};
+/* More than there is room for in the addresses of a program, so no memory is asked for in vain. */
+static const nacre_slice HUGE = {"x", (size_t)1 << 47};
 
 static int says(const char *text) {
     return strstr(nacre_error_message(), text) != NULL;
@@ -92,6 +94,9 @@ static void transactions(nacre_pool *pool) {
     IS(nacre_tx_write_lent(t, S("c"), S("first"), 0, NOWHERE) == -EINVAL);
     IS(nacre_commit(pool, t) == -EINVAL && says("operation 0 "));
     IS(nacre_object_exists(pool, S("c"), S("first")) == -ENOENT);
+    t = nacre_tx_begin();
+    IS(nacre_tx_write(t, S("c"), S("first"), 0, HUGE) == -ENOMEM);
+    IS(nacre_commit(pool, t) == -ENOMEM && says("operation 0 ") && says("memory"));
     /* No object has such a name, so that it cannot exist either. */
     for (int operation = 0; operation < 4; operation++) {
         t = nacre_tx_begin();
