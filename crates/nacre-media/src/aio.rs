@@ -122,6 +122,12 @@ impl Context {
         self.number
     }
 
+    /// As [`Context::number`], of one of this process, which is made if need be.
+    pub fn ready(&mut self) -> Option<u64> {
+        let can = !is_confined() && (self.is_ours() || self.make().is_ok());
+        can.then_some(self.number)
+    }
+
     /// Whether this process has made it.
     pub fn is_ours(&self) -> bool {
         self.number != 0 && self.owner == getpid().as_raw_nonzero().get()
@@ -134,14 +140,22 @@ impl Context {
     /// What they name stays until [`Context::wait`] has told of those that were begun, or the
     /// process has ended.
     pub unsafe fn begin(&mut self, requests: &mut [Request]) -> usize {
-        if is_confined() || (!self.is_ours() && self.make().is_err()) {
-            return 0;
-        }
+        // SAFETY: the caller's promise.
+        self.ready()
+            .map_or(0, |number| unsafe { Self::begin_in(number, requests) })
+    }
+
+    /// As [`Context::begin`], in a context of this process, whoever uses it meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Context::begin`].
+    pub unsafe fn begin_in(number: u64, requests: &mut [Request]) -> usize {
         let each = requests.iter_mut();
         let mut pointers: Vec<*mut Request> = each.map(|one| one as *mut _).collect();
         let (count, first) = (pointers.len(), pointers.as_mut_ptr());
         // SAFETY: the requests are read in the call; the rest is the caller's promise.
-        answer(unsafe { syscall(libc::SYS_io_submit, self.number, count, first) }).unwrap_or(0)
+        answer(unsafe { syscall(libc::SYS_io_submit, number, count, first) }).unwrap_or(0)
     }
 
     fn make(&mut self) -> Result<(), Errno> {

@@ -40,42 +40,33 @@ struct Coming {
 }
 
 impl Loads {
-    /// Forgets what was asked for by the process that this one was forked from, whose memory it
-    /// comes to. `None`: there is no memory.
-    fn make(&mut self) -> Option<()> {
+    /// A place for what is coming, with the kernel's number of the context and the memory. `None`:
+    /// it cannot be asked for now.
+    fn take_place(&mut self, coming: Coming) -> Option<(u64, usize, *mut u8)> {
         if self.memory.is_empty() {
             self.memory = zeroed(PLACES * PLACE as usize + PAGE as usize)?;
         }
+        // What was asked for by the process that this one was forked from comes to its memory.
         if !self.context.is_ours() {
             self.context = Context::with_room(PLACES);
             self.coming = vec![None; PLACES];
         }
-        Some(())
+        let context = self.context.ready()?;
+        let place = self.coming.iter().position(Option::is_none)?;
+        let to = self.place(place, coming.len()).as_mut_ptr();
+        self.coming[place] = Some(coming);
+        Some((context, place, to))
     }
 
     fn place(&mut self, place: usize, len: usize) -> &mut [u8] {
         let skip = self.memory.as_ptr().align_offset(PAGE as usize);
         &mut self.memory[skip + place * PLACE as usize..][..len]
     }
+}
 
-    /// Asks a disk for what is coming; false if it cannot be asked now.
-    fn ask(&mut self, disk: DiskFds<'_>, coming: Coming) -> bool {
-        let (Some(direct), Some(())) = (disk.direct, self.make()) else {
-            return false;
-        };
-        let Some(place) = self.coming.iter().position(Option::is_none) else {
-            return false;
-        };
-        let (at, len) = (coming.range.start, coming.range.end - coming.range.start);
-        let to = self.place(place, len as usize).as_mut_ptr();
-        let request = Request::read(direct, at.wrapping_sub(disk.back), to, len as usize);
-        // SAFETY: the kernel keeps the file open, and the memory stays until the context is gone,
-        // which waits.
-        let begun = unsafe { self.context.begin(&mut [request.numbered(place)]) } == 1;
-        if begun {
-            self.coming[place] = Some(coming);
-        }
-        begun
+impl Coming {
+    fn len(&self) -> usize {
+        (self.range.end - self.range.start) as usize
     }
 }
 
@@ -98,27 +89,38 @@ impl Image {
     }
 
     fn ask_for_load(&self, range: Range<u64>, tag: u64) -> bool {
-        // Not waited for: it may have been held when this process was forked.
-        let Ok(mut loads) = self.loads.try_lock() else {
-            return false;
-        };
-        let (start, count) = (range.start, (range.end - range.start) / UNIT_SIZE);
         let coming = Coming {
             epochs: self.epochs(&range),
-            range,
+            range: range.clone(),
             tag,
         };
+        let len = coming.len();
+        // Not waited for: it may have been held when this process was forked.
+        let taken = self.loads.try_lock().ok();
+        let Some((context, place, to)) = taken.and_then(|mut loads| loads.take_place(coming))
+        else {
+            return false;
+        };
         let mut begun = false;
+        // Without the lock: the kernel takes its time.
         let mut ask = |disk: DiskFds<'_>| {
-            begun = loads.ask(disk, coming.clone());
+            let request =
+                |direct| Request::read(direct, range.start.wrapping_sub(disk.back), to, len);
+            let request = disk.direct.map(request);
+            // SAFETY: the kernel keeps the file open, and the memory stays until the context is
+            // gone, which waits. Nobody else has the place.
+            begun = request.is_some_and(|request| unsafe {
+                Context::begin_in(context, &mut [request.numbered(place)]) == 1
+            });
             Ok(())
         };
         let _asked = match &self.legs {
-            Some(legs) => legs.read(start, &mut ask),
+            Some(legs) => legs.read(range.start, &mut ask),
             None => ask(self.disk_fds()),
         };
-        if begun {
-            self.count_awaited(count);
+        match begun {
+            true => self.count_awaited(len as u64 / UNIT_SIZE),
+            false => lock(&self.loads).coming[place] = None,
         }
         begun
     }
@@ -144,7 +146,7 @@ impl Image {
     fn store_loaded(&self, place: usize, result: i64) -> Option<u64> {
         let mut loads = lock(&self.loads);
         let coming = loads.coming.get(place)?.clone()?;
-        let len = (coming.range.end - coming.range.start) as usize;
+        let len = coming.len();
         if result == len as i64 {
             let bytes = core::ptr::from_mut(loads.place(place, len));
             drop(loads);
