@@ -206,6 +206,7 @@ fn serve_all(stays: bool) {
     loop {
         while let Some(job) = next_job() {
             job.run();
+            let_signals_come(stays);
         }
         if !stays {
             QUEUE.lock().threads -= 1;
@@ -223,7 +224,7 @@ fn take_all(pool: usize, stays: bool) {
         return;
     };
     let mut idle = Duration::ZERO;
-    loop {
+    for turn in 1u64.. {
         let mut served = 0;
         vfs.take_loaded(pool, TURN, |tag| {
             // SAFETY: `serve_when_loaded` made the tag, and it is told once.
@@ -244,8 +245,8 @@ fn take_all(pool: usize, stays: bool) {
             return;
         }
         drop(queue);
-        if served == 0 {
-            let_signals_come();
+        if served == 0 || turn.is_multiple_of(TURNS) {
+            let_signals_come(stays);
         }
     }
 }
@@ -278,6 +279,8 @@ fn wait() -> bool {
 
 /// How long at most a thread waits for the disk at a time.
 const TURN: Duration = Duration::from_millis(20);
+/// After so many turns in which something came, too, signals of the C library may come.
+const TURNS: u64 = 32;
 
 fn wait_for_bell(seen: u32) {
     let until = Timespec {
@@ -289,8 +292,11 @@ fn wait_for_bell(seen: u32) {
     outside(|| call(SYS_futex, &args));
 }
 
-fn let_signals_come() {
-    outside(|| 0);
+/// Of the C library, to a thread of ours: not to one that is in the middle of a call.
+fn let_signals_come(is_ours: bool) {
+    if is_ours {
+        outside(|| 0);
+    }
 }
 
 /// Meanwhile signals of the C library may come, which are to find a thread of the program's.
