@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nacre_cache::{Buffer, Disk, DiskFailed, Journal, JournalError};
-use nacre_media::{Device, DeviceKind, Image, ImageKey, Spare};
+use nacre_media::{Device, DeviceKind, Image, ImageKey, SharedLegs, Spare};
 use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
 
-use crate::disk::{DeviceDisk, LegsDisk, Own, Parts, PartsDisk};
+use crate::disk::{DeviceDisk, LegsDisk, Own, Parts, PartsDisk, not_over};
 use crate::error::VolumeError;
 use crate::label;
 use crate::layout::{DATA_START, LEAST_ROOM};
@@ -247,28 +247,35 @@ impl Cache {
         Journal::open(&self.disk, pool.0, self.at, self.len)
     }
 
+    /// What processes share of their calls.
+    pub fn shared_calls(&self) -> Option<&SharedLegs> {
+        match &self.disk {
+            DeviceDisk::Legs(legs) => legs.shared(),
+            DeviceDisk::File(file, _) => file.shared_calls(),
+            DeviceDisk::Mapped(_) | DeviceDisk::Parts(_) => None,
+        }
+    }
+
     /// Waits for writes of processes that are gone. Nobody else commits.
     pub fn wait_for_calls(&self, image: &Image) -> Result<(), DiskFailed> {
-        match &self.disk {
-            DeviceDisk::Legs(legs) => legs.wait_for_calls(image),
-            DeviceDisk::File(file, _) => file.with_calls(|calls| calls.wait_for_calls(image)),
-            _ => Ok(()),
-        }
+        let shared = self.shared_calls();
+        let waited = shared.map_or(Ok(()), |shared| shared.wait_for_calls(image));
+        waited.map_err(not_over)
     }
 
-    /// As `wait_for_calls`, before this process writes.
+    /// As `wait_for_calls`, before this process writes several pieces at the same time.
     pub fn prepare_calls(&self, image: &Image) -> Result<(), DiskFailed> {
-        match self.disk.legs() {
-            Some(legs) => legs.prepare_calls(image),
-            None => self.wait_for_calls(image),
-        }
+        let shared = self.shared_calls();
+        let waited = shared.map_or(Ok(()), |shared| shared.prepare_calls(image));
+        waited.map_err(not_over)
     }
 
-    /// As `prepare_calls`, before it writes several pieces at the same time.
-    pub fn prepare_many(&self, image: &Image) -> Result<(), DiskFailed> {
-        match &self.disk {
-            DeviceDisk::File(file, _) => file.with_calls(|calls| calls.prepare_calls(image)),
-            _ => Ok(()),
+    /// As `wait_for_calls`, before this process writes anything: behind several disks each write is
+    /// several.
+    pub fn begin_calls(&self, image: &Image) -> Result<(), DiskFailed> {
+        match self.disk.legs() {
+            Some(_) => self.prepare_calls(image),
+            None => self.wait_for_calls(image),
         }
     }
 

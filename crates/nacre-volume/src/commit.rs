@@ -66,7 +66,7 @@ fn forget_home(image: &Image) -> At {
 
 /// Before anything is written. Answers which record is the first that may have to go home.
 fn begin(cache: &Cache, image: &Image, pool: Uuid) -> Result<At, JournalError> {
-    cache.prepare_calls(image)?;
+    cache.begin_calls(image)?;
     let home = forget_home(image);
     cache.check_label(pool)?;
     Ok(home)
@@ -162,7 +162,7 @@ fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64
     homes.iter().for_each(|home| disk.expect(home.clone()));
     let (waited_for, gathered) = pieces_of(homes, disk.at_once());
     if waited_for.len() > 1 {
-        cache.prepare_many(image)?;
+        cache.prepare_calls(image)?;
     }
     for pieces in waited_for.chunks(disk.at_once()) {
         let copies = copies_of(image, pieces, &mut buffer);
@@ -458,6 +458,23 @@ impl Volume {
     /// Whether so much is new that whoever stays beside the programs should bring it home.
     pub fn news_fill(&self) -> bool {
         self.cached().is_some_and(|(_, image)| image.news_fill())
+    }
+
+    /// Whether whoever stays beside the programs should commit, as a process was killed in the
+    /// middle of its writes: some cannot wait for these.
+    pub fn has_calls_left(&self) -> bool {
+        let shared = |(cache, image)| Some((Cache::shared_calls(cache)?, image));
+        let shared = self.cached().and_then(shared);
+        shared.is_some_and(|(shared, image)| shared.are_calls_left(image))
+    }
+
+    /// Before the caller takes the right to commit: who cannot wait for writes of a process that is
+    /// gone leaves that to others.
+    pub fn leave_calls_to_others(&self) {
+        let cache = self.cached().map(|(cache, _)| cache);
+        if let Some(shared) = cache.and_then(Cache::shared_calls) {
+            shared.leave_calls_to_others();
+        }
     }
 
     /// No version presses any more those who store.

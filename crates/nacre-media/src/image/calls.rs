@@ -71,6 +71,25 @@ impl Calls {
         }
     }
 
+    /// Whether calls of a process that is gone are over, and nobody has said so.
+    pub fn are_left(&self, file: BorrowedFd<'_>) -> bool {
+        match self.under_way.load(SeqCst) {
+            0 => false,
+            number => is_locked_by_others(file, number).is_ok_and(|locked| !locked),
+        }
+    }
+
+    /// Who is confined cannot ask for calls of others: waits until somebody else has. To be called
+    /// without the right to commit.
+    pub fn leave_to_others(&self) {
+        const ROUNDS: u32 = 10_000;
+        if is_confined() {
+            (0..ROUNDS)
+                .take_while(|_| self.under_way.load(SeqCst) != 0)
+                .for_each(|_| sleep(ROUND));
+        }
+    }
+
     #[cold]
     fn wait_for(&self, number: u64, own: &Own, file: BorrowedFd<'_>) -> io::Result<()> {
         // Of this memory's the kernel tells nothing while it is used.
@@ -314,6 +333,17 @@ mod tests {
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
         assert_eq!(shared.calls().make(&own, || Ok::<_, ()>(1)), Some(Ok(1)));
+    }
+
+    #[test]
+    fn calls_that_are_left_are_seen_by_others() {
+        let shared = Shared::new();
+        assert!(!shared.calls().are_left(shared.file.as_fd()));
+        shared.dies_in_calls(|| {});
+        let is_seen = || shared.calls().are_left(shared.file.as_fd());
+        assert!(shared.is_let_go() && is_seen());
+        shared.wait().unwrap();
+        assert!(!is_seen());
     }
 
     #[test]

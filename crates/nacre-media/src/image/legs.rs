@@ -127,6 +127,17 @@ impl SharedLegs {
         self.page().calls.wait(&self.own_calls, image.fd())
     }
 
+    /// Whether calls of a process that is gone are over, and nobody has said so: whoever commits
+    /// next says it.
+    pub fn are_calls_left(&self, image: &Image) -> bool {
+        self.page().calls.are_left(image.fd())
+    }
+
+    /// Before this process commits, if it is confined: others wait for calls of those who are gone.
+    pub fn leave_calls_to_others(&self) {
+        self.page().calls.leave_to_others();
+    }
+
     /// As [`SharedLegs::wait_for_calls`], and makes it possible for this process to make some.
     pub fn prepare_calls(&self, image: &Image) -> io::Result<()> {
         self.page().calls.prepare(&self.own_calls, image.fd())

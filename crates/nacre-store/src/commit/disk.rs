@@ -176,6 +176,7 @@ impl Attachment {
         if !self.volume.has_image() || self.volume.access() != Access::ReadWrite {
             return Ok(());
         }
+        self.volume.leave_calls_to_others();
         let wanted = self.volume.next_version();
         let (lock, group) = (
             &self.session.shared().commit_lock,
@@ -221,6 +222,7 @@ impl Attachment {
 
     /// Somebody who stores waits until less of what is new is not at home. `false`: nothing is new.
     fn make_room(&self, me: SlotRef) -> Result<bool> {
+        self.volume.leave_calls_to_others();
         let (lock, group) = (
             &self.session.shared().commit_lock,
             self.session.commit_group(),

@@ -20,7 +20,7 @@ pub(super) fn each_of(done: Result<Results, Errno>, calls: &[FileCall<'_>]) -> R
 }
 
 /// Why nobody can write.
-pub(super) fn not_over(why: io::Error) -> DiskFailed {
+pub(crate) fn not_over(why: io::Error) -> DiskFailed {
     DiskFailed(format!(
         "cannot tell whether writes of a process that is gone are over: {why}"
     ))

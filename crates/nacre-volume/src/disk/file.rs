@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::slice;
 use std::sync::{Arc, OnceLock};
-use std::{io, slice};
 
 use nacre_cache::{Buffer, Disk, DiskFailed};
 use nacre_media::{
@@ -13,7 +13,7 @@ use nacre_media::{
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
 
-use super::calls::{at_once, each_of, not_over};
+use super::calls::{at_once, each_of};
 
 /// So many writes are under way at the same time.
 const AT_ONCE: usize = 8;
@@ -74,12 +74,9 @@ impl FileDisk {
         let _ = self.calls.set(shared);
     }
 
-    /// Does something with what processes share, if they do.
-    pub fn with_calls(
-        &self,
-        work: impl FnOnce(&SharedLegs) -> io::Result<()>,
-    ) -> Result<(), DiskFailed> {
-        self.calls.get().map_or(Ok(()), work).map_err(not_over)
+    /// What processes share, if they do.
+    pub fn shared_calls(&self) -> Option<&SharedLegs> {
+        self.calls.get()
     }
 
     /// Writes pieces at the same time, if the next one who commits can wait for that, should this

@@ -19,13 +19,13 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Agreed, Buffer, Disk, DiskFailed, JournalError, agree};
 use nacre_media::{
-    Device, DiskFds, DiskLegs, FileCall, Image, LegState, MOST_LEGS, Results, SharedLegs,
-    SharedMemory, Spans, Spare,
+    Device, DiskFds, DiskLegs, FileCall, LegState, MOST_LEGS, Results, SharedLegs, SharedMemory,
+    Spans, Spare,
 };
 use nacre_types::{Uuid, site};
 use rustix::io::Errno;
 
-use super::calls::{at_once, each_of, not_over};
+use super::calls::{at_once, each_of};
 use super::file::{FileDisk, with_aligned};
 use super::one::{One, Shifted};
 use super::own::{Own, Piece};
@@ -479,20 +479,6 @@ impl LegsDisk {
             Some(done) => each_of(done, calls),
             None => vec![None; calls.len()],
         }
-    }
-
-    /// Waits for writes of processes that are gone. Nobody else commits.
-    pub fn wait_for_calls(&self, image: &Image) -> Result<(), DiskFailed> {
-        let shared = self.shared.get();
-        let waited = shared.map_or(Ok(()), |shared| shared.wait_for_calls(image));
-        waited.map_err(not_over)
-    }
-
-    /// As `wait_for_calls`, before this process writes.
-    pub fn prepare_calls(&self, image: &Image) -> Result<(), DiskFailed> {
-        let shared = self.shared.get();
-        let waited = shared.map_or(Ok(()), |shared| shared.prepare_calls(image));
-        waited.map_err(not_over)
     }
 
     /// Does something with all disks that are there, for hints.

@@ -20,6 +20,7 @@ use nacre_types::site;
 
 #[cfg(feature = "explore")]
 use crate::tap::{self, DiskEvent};
+pub(crate) use calls::not_over;
 use file::FileDisk;
 pub(crate) use legs::{Leg, LegsDisk};
 use mapped::MappedDisk;

@@ -41,7 +41,8 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
     while !end.within(pause) {
         let volume = fs.store().volume();
         volume.leave_spare();
-        let done = match (volume.fills(), volume.news_fill()) {
+        let fills = volume.fills() || volume.has_calls_left();
+        let done = match (fills, volume.news_fill()) {
             (true, _) => Some(fs.store().commit_now().map(|()| BUSY)),
             // As fast as the disk takes it.
             (false, true) => Some(fs.store().bring_news().map(pause_after)),
