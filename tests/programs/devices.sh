@@ -14,6 +14,9 @@ lose_memory() {
     rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$1-"*
 }
 
+# nobody_uses POOL: nor is anybody who was killed on the way out
+nobody_uses() { [[ $(nacre info "$1" 2>/dev/null) == *nobody* ]]; }
+
 states() { nacre device list --json "$1" | sed -n 's/.*"state": "\(.*\)",/\1/p' | xargs; }
 
 # disks_for NAME: a, b and c are places on a disk, and gone with the test; fails for a baseline

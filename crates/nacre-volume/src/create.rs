@@ -413,6 +413,10 @@ impl Taken {
         force: bool,
     ) -> Result<(), VolumeError> {
         let device = Arc::new(device);
+        let is_it = |other: &Arc<Device>| other.identity() == device.identity();
+        if self.others.iter().any(is_it) {
+            return Err(VolumeError::InPool(spec.path.clone()));
+        }
         let mut others = self.others.iter().chain(&self.devices);
         if let Some(same) = others.find(|other| other.shares_bytes_with(&device)) {
             return Err(VolumeError::SameDevice(

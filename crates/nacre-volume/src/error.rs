@@ -82,6 +82,9 @@ pub enum VolumeError {
         /// Bytes of each that suffice, whole MiB.
         least: u64,
     },
+    /// The device is to come to a pool that has it.
+    #[error("{}: belongs to the pool already", .0.display())]
+    InPool(PathBuf),
     /// The device belongs to a pool already.
     #[error("{}: belongs to a pool already; delete that pool, or force it to be overwritten", .0.display())]
     AlreadyPool(PathBuf),

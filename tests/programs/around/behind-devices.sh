@@ -102,7 +102,7 @@ come() {
     contents_are_right
     more_is_right 1
     more_is_right 2
-    refuses "it is there" "belongs to a pool already" "${ADD[@]}" "$front" "$second"
+    refuses "it is there" "belongs to the pool already" "${ADD[@]}" "$front" "$second"
 }
 
 come_killed() {

@@ -143,11 +143,13 @@ another() {
     nacre run -q --pool "$a" -- cp "$SCRATCH/large" /nacre/large
     # What is in memory alone is not lost.
     nacre run -q --pool "$a" -- sh -c 'echo kept >/nacre/kept; kill -KILL $PPID $$' || true
+    wait_for 100 "the end of its users" nobody_uses "$a"
     refuses "memory" "of the kind of its others" nacre device add --size 64M "$a" "$SCRATCH/more"
     nacre device add --size 128M "$a" "$b" >/dev/null
     gives "unsynced" kept nacre cat "$b:/kept"
     contains "its mode" "mode      cached" "$(nacre info "$b")"
     nacre run -q --pool "$b" -- sh -c 'echo more >/nacre/more; kill -KILL $PPID $$' || true
+    wait_for 100 "the end of its users" nobody_uses "$b"
     nacre device add --size 128M "$b" "$c" >/dev/null
     nacre device rebalance "$c" >/dev/null
     gives "unsynced" more nacre cat "$a:/more"
