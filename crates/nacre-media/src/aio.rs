@@ -3,7 +3,7 @@
 //! No thread is needed for it: programs that these libraries are loaded into may not expect any.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::null_mut;
+use std::ptr::null;
 use std::time::Duration;
 
 use libc::{c_long, syscall};
@@ -183,21 +183,28 @@ impl Context {
             tv_sec: most.as_secs() as i64,
             tv_nsec: most.subsec_nanos().into(),
         };
-        let place = found.as_mut_ptr();
-        // SAFETY: the kernel stores at most as many results as there is room for.
-        let came = answer(unsafe {
-            syscall(
-                libc::SYS_io_getevents,
-                number,
-                1usize,
-                count,
-                place,
-                &raw const until,
-            )
-        })?;
+        // SAFETY: the caller's promise.
+        let came = unsafe { Self::results(number, &mut found, &raw const until) }?;
         let each = found[..came].iter();
         taken.extend(each.map(|one| (one.data as usize, one.result)));
         Ok(())
+    }
+
+    /// Waits for at least one call of a context; null: as long as it takes. Answers how many were
+    /// found.
+    ///
+    /// # Safety
+    ///
+    /// It is a context of this process.
+    unsafe fn results(
+        number: u64,
+        found: &mut [Done],
+        until: *const Timespec,
+    ) -> Result<usize, Errno> {
+        const LEAST: usize = 1;
+        let (most, place) = (found.len(), found.as_mut_ptr());
+        // SAFETY: the kernel stores at most as many results as there is room for.
+        answer(unsafe { syscall(libc::SYS_io_getevents, number, LEAST, most, place, until) })
     }
 
     /// Waits for calls that were begun, and tells the number of each and what it gave. After an
@@ -205,19 +212,9 @@ impl Context {
     pub fn wait(&self, mut begun: usize, mut done: impl FnMut(usize, i64)) -> Result<(), Errno> {
         let mut found = [Done::default(); MOST];
         while begun > 0 {
-            let (place, none) = (found.as_mut_ptr(), null_mut::<u8>());
-            // SAFETY: the kernel stores at most as many results as there is room for.
-            let came = answer(unsafe {
-                syscall(
-                    libc::SYS_io_getevents,
-                    self.number,
-                    1usize,
-                    begun.min(MOST),
-                    place,
-                    none,
-                )
-            });
-            let came = match came {
+            let room = &mut found[..begun.min(MOST)];
+            // SAFETY: whoever has begun calls has a context of this process.
+            let came = match unsafe { Self::results(self.number, room, null()) } {
                 Err(Errno::INTR) => continue,
                 came => came?,
             };

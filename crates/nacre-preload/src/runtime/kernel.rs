@@ -3,6 +3,9 @@
 
 use core::arch::asm;
 
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
+
 /// Number of a system call.
 pub type Nr = usize;
 
@@ -74,6 +77,16 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) {
             Err(_) => return,
         }
     }
+}
+
+/// Sleeps for a millisecond, for who looks again.
+pub fn nap() {
+    const MILLISECOND: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    // Woken early, it only looks earlier.
+    let _ = nanosleep(&MILLISECOND);
 }
 
 /// Ends the process at once.

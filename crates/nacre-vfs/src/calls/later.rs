@@ -34,7 +34,7 @@ pub struct Held<'v>(OpenFile<'v>);
 
 impl Vfs {
     /// Holds the file behind a descriptor if what is wished would wait for a disk now. `None`: make
-    /// the call. The process must have been told to have threads.
+    /// the call. Who gives it to another thread says first that there are some.
     pub fn hold_for_later(&self, fd: i32, wish: Wish) -> Option<Held<'_>> {
         let file = match wish {
             Wish::Read { .. } => self.file_to_read(fd),

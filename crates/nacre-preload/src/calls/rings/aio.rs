@@ -9,7 +9,6 @@
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 
 use libc::{SYS_io_destroy, SYS_io_getevents, SYS_io_submit};
-use rustix::time::Timespec;
 use zerocopy::{FromBytes, FromZeros};
 
 use super::aio_contexts as contexts;
@@ -22,7 +21,7 @@ use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, number_entry};
 use crate::entry::user;
 use crate::program::devices;
-use crate::runtime::kernel::checked;
+use crate::runtime::kernel::{checked, nap};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -148,10 +147,6 @@ fn held_request(c: &Call<'_>, block: Block) -> Option<HeldRequest> {
 
 /// A request is done by another thread than the one that handed it in.
 fn complete(context: usize, at: usize, block: Block, result: i32) {
-    const PAUSE: Timespec = Timespec {
-        tv_sec: 0,
-        tv_nsec: 1_000_000,
-    };
     // Only a device that cannot be opened any more, or no memory, stands in the way.
     let Some(record) = completed(block, result).and_then(|block| stand_in(at, block)) else {
         return contexts::one_less(context);
@@ -161,7 +156,7 @@ fn complete(context: usize, at: usize, block: Block, result: i32) {
     let tail = Ring::at(context).map(|ring| ring.tail);
     // While nobody takes completions there is no room for more.
     while checked(SYS_io_submit, &args) == Err(libc::EAGAIN) {
-        let _woken = rustix::thread::nanosleep(&PAUSE);
+        nap();
     }
     if let (Some(tail), Some(ring)) = (tail, Ring::at(context)) {
         ring.name_blocks(tail);

@@ -4,8 +4,7 @@
 //! never sees that; who reads the kernel's ring could. So requests complete later only where all
 //! completions so far were taken by calls.
 
-use rustix::time::Timespec;
-
+use crate::runtime::kernel::nap;
 use crate::runtime::spin::SpinLock;
 
 struct Context {
@@ -58,12 +57,8 @@ pub fn one_less(number: usize) {
 
 /// The context is to go: waits for its requests, as the kernel does.
 pub fn wait_for_all(number: usize) {
-    const PAUSE: Timespec = Timespec {
-        tv_sec: 0,
-        tv_nsec: 1_000_000,
-    };
     while with(number, |context| context.waiting) > 0 {
-        let _woken = rustix::thread::nanosleep(&PAUSE);
+        nap();
     }
     CONTEXTS.lock().retain(|context| context.number != number);
 }

@@ -10,7 +10,7 @@ use super::sqe::{Action, BUFFER_SELECT, DRAIN, FIXED_FILE, HARD_LINK, LINK, SKIP
 use super::workers;
 use crate::entry::call::Call;
 use crate::entry::errno::Stop;
-use crate::runtime::kernel::call;
+use crate::runtime::kernel::{call, nap};
 
 /// A request that has another one in its place.
 struct Replaced {
@@ -122,12 +122,15 @@ impl<'a, 'f> Submission<'a, 'f> {
     /// A request that waits until all before it are done, and for which all behind it wait, in a
     /// ring of which the kernel no longer sees to that.
     fn next_alone(&mut self, slot: Slot, sqe: Sqe) -> bool {
+        if !self.hand_over() {
+            return false;
+        }
         let late = !self.all_done();
-        let free = Sqe(sqe.0).without(DRAIN);
+        let free = sqe.without(DRAIN);
         let action = ours(self.c, self.ring, &free);
         match (late, action) {
             (true, _) => self.answer(slot, &free, -libc::EBUSY),
-            (false, None) => self.put(slot, &sqe, [free.0[0], free.0[3]]),
+            (false, None) => self.put(slot, [free.0[0], free.0[3]]),
             (false, action) => self.decide(slot, &free, action, false),
         }
         self.pending += 1;
@@ -172,7 +175,7 @@ impl<'a, 'f> Submission<'a, 'f> {
             .push((self.pending, Box::new(Job { request, tell })));
         self.ring.drains_no_more.store(true, Relaxed);
         // The kernel takes it, and says nothing of it.
-        self.put(slot, sqe, nop(SKIP_SUCCESS, 0));
+        self.put(slot, nop(SKIP_SUCCESS, 0));
         true
     }
 
@@ -213,12 +216,13 @@ impl<'a, 'f> Submission<'a, 'f> {
     /// The kernel is to complete the request with a result.
     fn answer(&mut self, slot: Slot, sqe: &Sqe, result: i32) {
         const KEPT: u8 = DRAIN | LINK | HARD_LINK | SKIP_SUCCESS;
-        self.put(slot, sqe, nop(sqe.flags() & KEPT, result));
+        self.put(slot, nop(sqe.flags() & KEPT, result));
     }
 
     /// The kernel finds something else in the place of a request.
-    fn put(&mut self, slot: Slot, sqe: &Sqe, put: [u64; 2]) {
-        let before = [sqe.0[0], sqe.0[3]];
+    fn put(&mut self, slot: Slot, put: [u64; 2]) {
+        let program = slot.read();
+        let before = [program[0], program[3]];
         slot.put(put);
         self.replaced.push(Replaced { slot, put, before });
     }
@@ -271,10 +275,6 @@ impl<'a, 'f> Submission<'a, 'f> {
     /// Waits until the kernel has completed all that it has taken; false if that takes long.
     fn all_done(&mut self) -> bool {
         const ROUNDS: u32 = 2000;
-        const PAUSE: rustix::time::Timespec = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 1_000_000,
-        };
         const GETEVENTS: usize = 1;
         if !self.hand_over() {
             return false;
@@ -285,7 +285,7 @@ impl<'a, 'f> Submission<'a, 'f> {
                 return true;
             }
             call(SYS_io_uring_enter, &[self.c.arg(0), 0, 0, GETEVENTS, 0, 0]);
-            let _woken = rustix::thread::nanosleep(&PAUSE);
+            nap();
         }
         false
     }

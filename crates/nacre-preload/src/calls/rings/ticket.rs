@@ -5,11 +5,10 @@ use std::sync::{Arc, Weak};
 
 use nacre_media::high_fd;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 use super::own_ring::OwnRing;
 use crate::program::descriptors;
-use crate::runtime::kernel::{call, checked};
+use crate::runtime::kernel::{call, checked, nap};
 use crate::runtime::spin::SpinLock;
 
 /// The file of a ring, which stays open as long as a completion is to come.
@@ -72,10 +71,6 @@ impl Ticket {
     /// The request is done.
     pub fn complete(self, result: i32) {
         const TRIES: u32 = 1000;
-        const PAUSE: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 1_000_000,
-        };
         if self.silent && result >= 0 {
             return;
         }
@@ -84,9 +79,7 @@ impl Ticket {
                 // Nobody waits at a ring that is gone.
                 Ok(()) | Err(Errno::BADF | Errno::BADFD) => return,
                 // No memory for it now.
-                Err(_) => {
-                    let _woken = rustix::thread::nanosleep(&PAUSE);
-                }
+                Err(_) => nap(),
             }
         }
     }

@@ -18,7 +18,7 @@ use super::aio_contexts;
 use super::later::Job;
 use super::ticket;
 use crate::program::process;
-use crate::runtime::kernel::{Raw, call};
+use crate::runtime::kernel::{Raw, call, nap};
 use crate::runtime::mask::{FAULTS, bit, block_all, set_mask};
 use crate::runtime::spin::SpinLock;
 use crate::runtime::tls::{Inside, thread};
@@ -127,14 +127,10 @@ fn serve_by_waiting(job: Box<Job>) {
 
 /// Waits until all is served, and no thread is left.
 pub fn end() {
-    const PAUSE: Timespec = Timespec {
-        tv_sec: 0,
-        tv_nsec: 1_000_000,
-    };
     QUEUE.lock().ends = true;
     while QUEUE.lock().threads > 0 {
         ring_bell(MOST);
-        let _woken = rustix::thread::nanosleep(&PAUSE);
+        nap();
     }
     QUEUE.lock().ends = false;
 }
