@@ -77,6 +77,8 @@ impl<'a, 'f> Submission<'a, 'f> {
     /// or its error.
     pub fn submit(mut self, count: u32) -> isize {
         let _turn = self.ring.turn.0.lock();
+        // Another thread may have handed some over meanwhile, and the program fill their slots.
+        let count = count.min(self.memory.waiting());
         self.replaced.reserve(count as usize);
         for _ in 0..count {
             let Some(slot) = self.memory.request(self.pending) else {
