@@ -53,8 +53,8 @@ impl Request {
     }
 
     /// Writes bytes to a place of a file.
-    pub fn write(fd: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> Self {
-        Self::of(WRITE, fd, at, bytes.as_ptr(), bytes.len())
+    pub fn write(fd: BorrowedFd<'_>, at: u64, bytes: *const [u8]) -> Self {
+        Self::of(WRITE, fd, at, bytes.cast(), bytes.len())
     }
 
     /// Syncs a file.

@@ -55,6 +55,7 @@ mod scrub_turn;
 mod shared_file;
 mod shared_mutex;
 mod spare;
+mod stable;
 mod store;
 mod sysfs;
 mod together;

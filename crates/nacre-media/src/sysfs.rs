@@ -79,6 +79,18 @@ pub(crate) fn is_read_only(device: &Path) -> bool {
     number(&device.join("ro")) == Some(1)
 }
 
+/// Whether memory that the block device of this `/sys/dev/block/...` folder, or of a partition of
+/// it, is written from must stay as it is until then. `None`: the kernel does not tell.
+pub(crate) fn wants_stable_memory(device: &Path) -> Option<bool> {
+    let disk = folder_above(device, "queue/stable_writes")?;
+    Some(number(&disk.join("queue/stable_writes"))? != 0)
+}
+
+/// Whether the block device of this `/sys/dev/block/...` folder is written by direct I/O on a file.
+pub(crate) fn is_direct_loop(device: &Path) -> bool {
+    number(&device.join("loop/dio")) == Some(1)
+}
+
 /// Whether the block device of this number is mounted where this process sees it.
 pub(crate) fn is_mounted(device: u64) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -95,7 +107,9 @@ fn is_in_table(table: &str, device: u64) -> bool {
 mod tests {
     use rustix::fs::makedev;
 
-    use super::{caches_persist, dax_alignment, dax_size, is_in_table, optane_modules};
+    use super::{
+        caches_persist, dax_alignment, dax_size, is_in_table, optane_modules, wants_stable_memory,
+    };
 
     #[test]
     fn sizes_are_read_in_both_notations() {
@@ -134,6 +148,20 @@ mod tests {
         for (vendor, modules) in [("0x8089", Some(6)), ("0x2c80", None)] {
             std::fs::write(module.join("vendor"), vendor).unwrap();
             assert_eq!(optane_modules(&device), modules, "{vendor}");
+        }
+    }
+
+    #[test]
+    fn partitions_want_what_their_disk_wants() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, partition) = (dir.path().join("vda"), dir.path().join("vda/vda1"));
+        std::fs::create_dir_all(&partition).unwrap();
+        assert_eq!(wants_stable_memory(&partition), None);
+        std::fs::create_dir_all(disk.join("queue")).unwrap();
+        for (text, wanted) in [("0\n", false), ("1\n", true)] {
+            std::fs::write(disk.join("queue/stable_writes"), text).unwrap();
+            assert_eq!(wants_stable_memory(&disk), Some(wanted));
+            assert_eq!(wants_stable_memory(&partition), Some(wanted));
         }
     }
 

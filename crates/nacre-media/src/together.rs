@@ -13,6 +13,9 @@ use crate::guest::may_share_memory;
 pub enum FileCall<'c> {
     /// Writes at a place; as durable on return as the file was opened for.
     Write(BorrowedFd<'c>, u64, &'c [u8]),
+    /// As `Write`, of memory that others may change meanwhile: what they change is written as it
+    /// was or as it is then. It is mapped until the call is done.
+    WriteShared(BorrowedFd<'c>, u64, *const [u8]),
     /// All that was written is durable on return.
     Sync(BorrowedFd<'c>),
 }
@@ -23,6 +26,7 @@ impl FileCall<'_> {
     fn request(&self) -> Request {
         match *self {
             FileCall::Write(fd, at, bytes) => Request::write(fd, at, bytes),
+            FileCall::WriteShared(fd, at, memory) => Request::write(fd, at, memory),
             FileCall::Sync(fd) => Request::sync(fd),
         }
     }

@@ -165,7 +165,8 @@ fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64
         cache.prepare_calls(image)?;
     }
     for pieces in waited_for.chunks(disk.at_once()) {
-        let copies = copies_of(image, pieces, &mut buffer);
+        let to_copy = disk.write_from(image, pieces)?;
+        let copies = copies_of(image, &to_copy, &mut buffer);
         disk.write_all_through(&copies)?;
     }
     for piece in &gathered {

@@ -1,4 +1,4 @@
-//! Bits in shared memory: one for each unit that is there, and sets of three levels, in which what
+//! Bits in shared memory: one for each unit that is there, and sets of several levels, in which what
 //! is set is found without a look at what is not.
 
 use std::ops::Range;
@@ -143,20 +143,35 @@ pub(crate) fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// A set of numbers. A bit of a level says that the word of that number in the level below may
-/// hold bits; it is set before them and cleared after them, so that no death hides one.
-pub(super) struct BitSet([Words; 3]);
+/// Levels of a set. So a word of the top is for 2^30 numbers, and a walk costs what is in the set,
+/// however large the disk is.
+pub(super) const LEVELS: usize = 5;
+
+/// A set of numbers, in levels from the lowest to the top. A bit of a level says that the word of
+/// that number in the level below may hold bits; it is set before them and cleared after them, so
+/// that no death hides one.
+pub(super) struct BitSet([Words; LEVELS]);
 
 impl BitSet {
     /// Words of each level for numbers below `count`.
-    pub fn plan(count: u64) -> [u64; 3] {
-        let lowest = Words::needed(count);
-        let middle = Words::needed(lowest);
-        [lowest, middle, Words::needed(middle)]
+    pub fn plan(count: u64) -> [u64; LEVELS] {
+        let mut bits = count;
+        [(); LEVELS].map(|()| {
+            bits = Words::needed(bits);
+            bits
+        })
     }
 
-    pub fn new(levels: [Words; 3]) -> Self {
+    pub fn new(levels: [Words; LEVELS]) -> Self {
         Self(levels)
+    }
+
+    fn lowest(&self) -> &Words {
+        &self.0[0]
+    }
+
+    fn top(&self) -> &Words {
+        &self.0[LEVELS - 1]
     }
 
     /// Adds a range; answers how many of it were new.
@@ -172,18 +187,18 @@ impl BitSet {
 
     /// Whether it may hold something.
     pub fn is_empty(&self) -> bool {
-        self.0[2].all().iter().all(|word| word.load(SeqCst) == 0)
+        self.top().all().iter().all(|word| word.load(SeqCst) == 0)
     }
 
     /// Whether it holds any number of a range.
     pub fn has_any(&self, range: Range<u64>) -> bool {
-        self.0[0].has_any(range)
+        self.lowest().has_any(range)
     }
 
     /// What it holds of the numbers of one word.
     pub fn word(&self, word: usize) -> u64 {
-        match self.0[1].has_any(word as u64..word as u64 + 1) {
-            true => self.0[0].word(word),
+        match self.0[1].has(word as u64) {
+            true => self.lowest().word(word),
             false => 0,
         }
     }
@@ -191,7 +206,7 @@ impl BitSet {
     /// Takes a range away; answers how many of it were there. The levels above may stay as they
     /// are.
     pub fn remove(&self, range: Range<u64>) -> u64 {
-        self.0[0].clear_all(range)
+        self.lowest().clear_all(range)
     }
 
     /// Calls `found` with the numbers of the set, in order, as ranges that do not touch.
@@ -207,7 +222,8 @@ impl BitSet {
     /// Calls `found` with ranges of what `of` leaves of each word.
     fn each_range_of(&self, of: impl Fn(u64, u64) -> u64, mut found: impl FnMut(Range<u64>)) {
         let mut open: Option<Range<u64>> = None;
-        self.each_word(|word, bits| {
+        self.each_word_while(|word, bits| {
+            let word = word as u64;
             let mut left = of(word, bits);
             while left != 0 {
                 let first = u64::from(left.trailing_zeros());
@@ -223,60 +239,66 @@ impl BitSet {
                     }
                 }
             }
+            true
         });
         if let Some(last) = open {
             found(last);
         }
     }
 
-    fn each_word(&self, mut found: impl FnMut(u64, u64)) {
-        let [lowest, middle, top] = &self.0;
-        for (over, word) in (0..).zip(top.all()) {
-            for above in bits(word, over) {
-                for place in bits(&middle.all()[above as usize], above) {
-                    found(place, lowest.all()[place as usize].load(SeqCst));
-                }
-            }
-        }
-    }
-
     /// Calls `found` with words of the set that may hold something, in order, as long as it says
     /// so.
     pub fn each_word_while(&self, mut found: impl FnMut(usize, u64) -> bool) {
-        let [lowest, middle, top] = &self.0;
-        let above = (0..)
-            .zip(top.all())
-            .flat_map(|(over, word)| bits(word, over));
-        let mut places = above.flat_map(|above| bits(&middle.all()[above as usize], above));
-        places.all(|place| found(place as usize, lowest.word(place as usize)));
+        let top = 0..self.top().count() as u64;
+        let _all = top.into_iter().all(|word| {
+            self.walk(LEVELS - 1, word, &mut |lowest| {
+                found(lowest as usize, self.lowest().word(lowest as usize))
+            })
+        });
+    }
+
+    /// Calls `found` with the numbers of lowest words below a word of a level that may hold
+    /// something, as long as it says so. Answers whether it always did.
+    fn walk(&self, level: usize, word: u64, found: &mut impl FnMut(u64) -> bool) -> bool {
+        match level {
+            0 => found(word),
+            _ => bits(&self.0[level].all()[word as usize], word)
+                .all(|below| self.walk(level - 1, below, found)),
+        }
     }
 
     /// Adds the bits of a mask in a word; answers how many were new.
     #[inline]
     pub fn insert_word(&self, word: usize, mask: u64) -> u64 {
-        let [lowest, middle, top] = &self.0;
-        let (above, over) = (word as u64 / BITS, word as u64 / BITS / BITS);
-        set(&top.all()[over as usize], 1 << (above % BITS));
-        set(&middle.all()[above as usize], 1 << (word as u64 % BITS));
-        set(&lowest.all()[word], mask)
+        let mut place = word as u64;
+        let above = [(); LEVELS - 1].map(|()| {
+            let mask = 1 << (place % BITS);
+            place /= BITS;
+            (place as usize, mask)
+        });
+        for (level, (word, mask)) in self.0[1..].iter().zip(above).rev() {
+            set(&level.all()[word], mask);
+        }
+        set(&self.lowest().all()[word], mask)
     }
 
     /// Takes the bits of a mask in a word away. The levels above stay as they are.
     pub fn remove_word(&self, word: usize, mask: u64) {
-        self.0[0].clear(word, mask);
+        self.lowest().clear(word, mask);
     }
 
     /// Empties the set. Nobody adds to it meanwhile.
     pub fn clear(&self) {
-        let [lowest, middle, top] = &self.0;
-        for (over, word) in (0..).zip(top.all()) {
-            for above in bits(word, over) {
-                let middle = &middle.all()[above as usize];
-                bits(middle, above).for_each(|place| lowest.all()[place as usize].store(0, SeqCst));
-                middle.store(0, SeqCst);
-            }
-            word.store(0, SeqCst);
+        (0..self.top().count() as u64).for_each(|word| self.clear_below(LEVELS - 1, word));
+    }
+
+    /// Clears a word of a level behind all that is below it.
+    fn clear_below(&self, level: usize, word: u64) {
+        let here = &self.0[level].all()[word as usize];
+        if level > 0 {
+            bits(here, word).for_each(|below| self.clear_below(level - 1, below));
         }
+        here.store(0, SeqCst);
     }
 }
 
@@ -337,6 +359,13 @@ mod tests {
             set.clear();
             assert!(set.is_empty() && members(&set).is_empty());
         }
+    }
+
+    #[test]
+    fn the_top_is_small_on_a_large_disk() {
+        let granules = (16 << 40) / 256;
+        assert_eq!(BitSet::plan(granules).last(), Some(&64));
+        assert_eq!(BitSet::plan(1), [1; super::LEVELS]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ use crate::fault::SharedRange;
 use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
 use ahead::Fetched;
-use bits::BitSet;
+use bits::{BitSet, LEVELS};
 pub(crate) use bits::{Words, masks};
 pub use legs::{DiskFds, DiskLegs, SharedLegs};
 use loads::Loads;
@@ -59,7 +59,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 11;
+const VERSION: u64 = 12;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -284,17 +284,20 @@ unsafe impl Send for Image {}
 // SAFETY: threads share atomics and a lock, nothing else.
 unsafe impl Sync for Image {}
 
+/// Where the words of each level of a set are, and how many.
+type SetPlan = [(u64, u64); LEVELS];
+
 /// Offsets behind the contents, in the file.
 struct FilePlan {
     tail: u64,
     legs: u64,
     /// Of units that are present, pinned, used, new and taken blindly.
     units: [u64; 5],
-    sets: [[(u64, u64); 3]; 2],
-    away: [(u64, u64); 3],
-    ahead: [(u64, u64); 3],
-    freed: [[(u64, u64); 3]; 2],
-    windows: [[[(u64, u64); 3]; 2]; HOLDERS],
+    sets: [SetPlan; 2],
+    away: SetPlan,
+    ahead: SetPlan,
+    freed: [SetPlan; 2],
+    windows: [[SetPlan; 2]; HOLDERS],
     len: u64,
 }
 
@@ -384,8 +387,8 @@ impl Image {
         };
         let units = Words::needed(contents.div_ceil(UNIT_SIZE));
         let [present, pinned, used, new, blindly] = plan.units.map(|at| words(at, units));
-        let set = |levels: [(u64, u64); 3]| BitSet::new(levels.map(|(at, count)| words(at, count)));
-        let both = |[first, second]: [[(u64, u64); 3]; 2]| [set(first), set(second)];
+        let set = |levels: SetPlan| BitSet::new(levels.map(|(at, count)| words(at, count)));
+        let both = |[first, second]: [SetPlan; 2]| [set(first), set(second)];
         Ok(Self {
             disk: Arc::clone(disk),
             base: 0,
@@ -720,6 +723,12 @@ impl Image {
         unsafe {
             std::ptr::copy_nonoverlapping(self.address(at), to.as_mut_ptr(), to.len());
         }
+    }
+
+    /// Memory of a range that is noted or otherwise stays. Others may change it at any time.
+    pub fn memory(&self, range: &Range<u64>) -> *const [u8] {
+        let len = (range.end - range.start) as usize;
+        std::ptr::slice_from_raw_parts(self.address(range.start), len)
     }
 
     pub(crate) fn address(&self, at: u64) -> *mut u8 {

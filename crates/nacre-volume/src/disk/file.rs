@@ -37,6 +37,7 @@ pub(crate) struct FileDisk {
     through: Option<Arc<OwnedFd>>,
     /// What processes share of its calls, where it is alone behind an image.
     calls: OnceLock<SharedLegs>,
+    takes_changing_memory: OnceLock<bool>,
 }
 
 impl FileDisk {
@@ -53,6 +54,7 @@ impl FileDisk {
             device: Arc::clone(device),
             through: opened.map(|fd| Arc::new(lifted(fd))),
             calls: OnceLock::new(),
+            takes_changing_memory: OnceLock::new(),
         }
     }
 
@@ -63,9 +65,13 @@ impl FileDisk {
 
     /// What writes through the cache, to be done together with others, if that is possible.
     pub fn call_through<'c>(&'c self, at: u64, bytes: &'c [u8]) -> Option<FileCall<'c>> {
-        let is_possible = !is_beyond_limit(at + bytes.len() as u64);
-        let fd = self.through().filter(|_| is_possible)?;
+        let fd = self.through_until(at + bytes.len() as u64)?;
         Some(FileCall::Write(fd, at, bytes))
+    }
+
+    /// The fd for its journal, if the program may write as far as that.
+    fn through_until(&self, end: u64) -> Option<BorrowedFd<'_>> {
+        self.through().filter(|_| !is_beyond_limit(end))
     }
 
     /// Processes share from now on what it is told to do; it is alone behind an image.
@@ -79,17 +85,46 @@ impl FileDisk {
         self.calls.get()
     }
 
-    /// Writes pieces at the same time, if the next one who commits can wait for that, should this
-    /// process die (D99).
-    fn begin_all_through(&self, pieces: &[(u64, &[u8])]) -> Results {
-        let is_aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(BLOCK);
-        let call = |&(at, bytes)| self.call_through(at, bytes).filter(|_| is_aligned(bytes));
+    /// Writes pieces of memory that others may change meanwhile, durably. Answers those that have to
+    /// be written from a copy.
+    pub fn write_shared(
+        &self,
+        pieces: &[Range<u64>],
+        memory: impl Fn(&Range<u64>) -> *const [u8],
+    ) -> Result<Vec<Range<u64>>, DiskFailed> {
+        if !self.takes_changing_memory() {
+            return Ok(pieces.to_vec());
+        }
+        let call = |piece: &Range<u64>| {
+            let fd = self.through_until(piece.end)?;
+            Some(FileCall::WriteShared(fd, piece.start, memory(piece)))
+        };
         let calls: Option<Vec<FileCall<'_>>> = pieces.iter().map(call).collect();
+        let done = self.make_all(calls.as_deref(), pieces.len());
+        let mut to_copy = Vec::new();
+        for (piece, done) in pieces.iter().zip(done) {
+            match done {
+                Some(Ok(len)) if len as u64 == piece.end - piece.start => {}
+                Some(Err(errno)) => return Err(failed(errno)),
+                _ => to_copy.push(piece.clone()),
+            }
+        }
+        Ok(to_copy)
+    }
+
+    fn takes_changing_memory(&self) -> bool {
+        let ask = || self.device.takes_changing_memory();
+        *self.takes_changing_memory.get_or_init(ask)
+    }
+
+    /// Makes calls at the same time, if the next one who commits can wait for that, should this
+    /// process die (D99). Answers what each of so many gave.
+    fn make_all(&self, calls: Option<&[FileCall<'_>]>, count: usize) -> Results {
         let made = self.calls.get().zip(calls).and_then(|(shared, calls)| {
-            let done = shared.make_calls(|| at_once(&calls))?;
-            Some(each_of(done, &calls))
+            let done = shared.make_calls(|| at_once(calls))?;
+            Some(each_of(done, calls))
         });
-        made.unwrap_or_else(|| vec![None; pieces.len()])
+        made.unwrap_or_else(|| vec![None; count])
     }
 
     /// What syncs it, to be done together with others.
@@ -202,7 +237,10 @@ impl Disk for FileDisk {
     }
 
     fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
-        let done = self.begin_all_through(pieces);
+        let is_aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(BLOCK);
+        let call = |&(at, bytes)| self.call_through(at, bytes).filter(|_| is_aligned(bytes));
+        let calls: Option<Vec<FileCall<'_>>> = pieces.iter().map(call).collect();
+        let done = self.make_all(calls.as_deref(), pieces.len());
         for (&(at, bytes), done) in pieces.iter().zip(done) {
             match done {
                 Some(Ok(len)) if len == bytes.len() => {}

@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Access, Device, DeviceKind, DiskLegs, Media, MediaError};
+use nacre_media::{Access, Device, DeviceKind, DiskLegs, Image, Media, MediaError};
 use nacre_types::site;
 
 #[cfg(feature = "explore")]
@@ -134,6 +134,22 @@ impl DeviceDisk {
             Self::File(..) | Self::Legs(_) | Self::Parts(_) => all >= HOME_FIRST,
             // The record and its checkpoint write them twice.
             Self::Mapped(_) => whole <= 2 * len,
+        }
+    }
+
+    /// Writes pieces of the image as they are by now, durably, where that needs no copy. Answers
+    /// those that do.
+    pub fn write_from(
+        &self,
+        image: &Image,
+        pieces: &[Range<u64>],
+    ) -> Result<Vec<Range<u64>>, DiskFailed> {
+        match self {
+            // The explorer sees what was written.
+            Self::File(file, _) if cfg!(not(feature = "explore")) => {
+                file.write_shared(pieces, |piece| image.memory(piece))
+            }
+            _ => Ok(pieces.to_vec()),
         }
     }
 
