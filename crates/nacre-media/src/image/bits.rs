@@ -1,5 +1,5 @@
-//! Bits in shared memory: one for each unit that is there, and sets of several levels, in which what
-//! is set is found without a look at what is not.
+//! Bits in shared memory: one for each unit that is there, and sets of several levels, in which
+//! what is set is found without a look at what is not.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -344,22 +344,16 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn a_set_holds_what_was_added(ranges in proptest::collection::vec((0u64..300_000, 1u64..300), 1..20)) {
-            let set = set(300_300);
-            let mut model = BTreeSet::new();
-            for (start, count) in ranges {
-                let new = (start..start + count).filter(|&number| model.insert(number)).count();
-                prop_assert_eq!(set.insert(start..start + count), new as u64);
-            }
-            prop_assert_eq!(members(&set), model.iter().copied().collect::<Vec<_>>());
-            prop_assert_eq!(set.remove(64..200), set_in(&model, 64..200));
-            prop_assert_eq!((set.word(1), set.has_any(64..200)), (0, false));
-            set.clear();
-            assert!(set.is_empty() && members(&set).is_empty());
-        }
-    }
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_set_holds_what_was_added(ranges in proptest::collection::vec((0u64..300_000,
+    1u64..300), 1..20)) { let set = set(300_300); let mut model = BTreeSet::new(); for (start,
+    count) in ranges { let new = (start..start + count).filter(|&number|
+    model.insert(number)).count(); prop_assert_eq!(set.insert(start..start + count), new as
+    u64); } prop_assert_eq!(members(&set), model.iter().copied().collect::<Vec<_>>());
+    prop_assert_eq!(set.remove(64..200), set_in(&model, 64..200)); prop_assert_eq!((set.word(1),
+    set.has_any(64..200)), (0, false)); set.clear(); assert!(set.is_empty() &&
+    members(&set).is_empty()); } }
 
     #[test]
     fn the_top_is_small_on_a_large_disk() {

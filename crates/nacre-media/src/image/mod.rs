@@ -34,14 +34,16 @@ mod windows;
 use std::io;
 use std::iter;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::{fstat, ftruncate, readlink};
+use rustix::io::pread;
 use rustix::mm::munmap;
+use zerocopy::IntoBytes;
 
 use crate::device::Device;
 use crate::error::MediaFailed;
@@ -359,8 +361,13 @@ impl Image {
         Ok(image)
     }
 
-    /// Uses an image that somebody else has made. `None` if it is not of this pool and device.
+    /// Uses an image that somebody else has made. `None` if it is not of this pool and device. What
+    /// another version of this program has made may hold what the disk lacks: an error.
     pub fn open(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Option<Self>> {
+        let found = Self::made_by(&file, key.len)?;
+        if found.is_some_and(|version| version != VERSION) {
+            return Err(io::Error::other(other_version(&file)));
+        }
         let len = fstat(&file)?.st_size as u64;
         if len != FilePlan::new(key.len).len {
             return Ok(None);
@@ -369,11 +376,18 @@ impl Image {
         let head = image.head();
         let mut words = head.identity().map(|word| word.load(Ordering::Relaxed));
         let ours = head.magic.load(Ordering::Acquire) == MAGIC
-            && head.version.load(Ordering::Relaxed) == VERSION
             && head.len.load(Ordering::Relaxed) == key.len
             && key.words().map(Some) == key.words().map(|_| words.next());
         drop(words);
         Ok(ours.then_some(image))
+    }
+
+    /// The version that has made the image, if it is one of a device of so many bytes.
+    fn made_by(file: &OwnedFd, len: u64) -> io::Result<Option<u64>> {
+        let mut words = [0u64; 2];
+        let read = pread(file, words.as_mut_bytes(), FilePlan::new(len).tail)?;
+        let [magic, version] = words;
+        Ok((read == size_of_val(&words) && magic == MAGIC).then_some(version))
     }
 
     fn map(file: OwnedFd, disk: &Arc<Device>, contents: u64) -> io::Result<Self> {
@@ -735,6 +749,15 @@ impl Image {
         let skip = (at - self.window.start) as usize;
         std::ptr::with_exposed_provenance_mut(self.base + skip)
     }
+}
+
+/// What to do about an image that another version of this program has made.
+fn other_version(file: &OwnedFd) -> String {
+    let path = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    let path = path.map_or("it".into(), |path| path.to_string_lossy().into_owned());
+    format!(
+        "another version of Nacre has made it, and it may hold what the disk lacks; end the programs that use the pool, and run `nacre sync` of that version, or remove {path} to lose what was not synced"
+    )
 }
 
 /// While it lives, no version is taken.

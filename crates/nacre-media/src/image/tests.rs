@@ -163,6 +163,33 @@ fn is_there(image: &Image) -> bool {
 }
 
 #[test]
+fn what_another_version_has_made_is_not_thrown_away() {
+    let stage = stage();
+    let image = &stage.image;
+    let key = ImageKey {
+        pool: [1; 16],
+        device: (2, 3),
+        len: SIZE,
+    };
+    let open = |key| {
+        let file = rustix::io::dup(image.fd()).unwrap();
+        Image::open(file, &image.disk, key)
+    };
+    assert!(open(key).unwrap().is_some());
+    let other_pool = ImageKey {
+        pool: [9; 16],
+        ..key
+    };
+    assert!(open(other_pool).unwrap().is_none());
+    image.head().version.fetch_add(1, SeqCst);
+    let why = open(key).unwrap_err().to_string();
+    assert!(
+        why.contains("another version") && why.contains("memfd:image"),
+        "{why}"
+    );
+}
+
+#[test]
 fn what_went_and_came_back_during_a_copy_is_copied_again() {
     let stage = stage();
     let mut copies = 0;

@@ -85,8 +85,8 @@ impl FileDisk {
         self.calls.get()
     }
 
-    /// Writes pieces of memory that others may change meanwhile, durably. Answers those that have to
-    /// be written from a copy.
+    /// Writes pieces of memory that others may change meanwhile, durably. Answers those that have
+    /// to be written from a copy.
     pub fn write_shared(
         &self,
         pieces: &[Range<u64>],
