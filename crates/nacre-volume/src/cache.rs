@@ -1,6 +1,5 @@
 //! A disk with a journal, behind an image.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use rustix::fs::fstatvfs;
 
 use crate::disk::{DeviceDisk, LegsDisk, Own, Parts, PartsDisk, not_over};
 use crate::error::VolumeError;
-use crate::label;
+use crate::label::{self, LabelWatch};
 use crate::layout::{DATA_START, LEAST_ROOM};
 
 /// The least size of a file system that an image may be in.
@@ -44,6 +43,8 @@ pub(crate) struct Cache {
     pub saved_every: Option<Duration>,
     /// Memory of versions that were written.
     buffers: Spare<Buffer>,
+    /// The label of `device`, where it is alone.
+    label: LabelWatch,
 }
 
 /// What a label says of a cache.
@@ -151,6 +152,7 @@ impl Cache {
             asked: wish.room,
             saved_every: Some(every).filter(|every| !every.is_zero()),
             buffers: Spare::new(KEPT),
+            label: LabelWatch::default(),
         }
     }
 
@@ -229,7 +231,10 @@ impl Cache {
         let lost = match &self.disk {
             DeviceDisk::Legs(legs) => legs.all_lost(is_lost),
             DeviceDisk::Parts(parts) => parts.devices().find(|device| is_lost(device)).cloned(),
-            _ => Some(&self.device).filter(|device| is_lost(device)).cloned(),
+            _ => match self.label.has_one_of(&self.device, pool) {
+                true => None,
+                false => Some(Arc::clone(&self.device)),
+            },
         };
         match lost {
             None => Ok(()),
@@ -283,17 +288,8 @@ impl Cache {
     /// checkpoint.
     pub fn keep(&self, image: &Image, place: u64, record: &[u8]) {
         if (&self.disk).gathers().is_some() {
-            image.keep_record(self.journal(), place, record);
+            image.keep_record(place, record);
         }
-    }
-
-    /// What is remembered of a place of the journal, for [`Journal::bring_home`].
-    pub fn recall(&self, image: &Image, place: u64, to: &mut [u8]) -> bool {
-        image.recall_records(self.journal(), place, to)
-    }
-
-    fn journal(&self) -> Range<u64> {
-        self.at..self.at + self.len
     }
 
     /// Where the journal is on each of several disks.

@@ -590,7 +590,7 @@ impl Volume {
         let now = now.map_or(0, |now| now.as_secs());
         image.word(ImageWord::Time, 0).store(now, SeqCst);
         // The record is durable, whatever becomes of this: else a checkpoint does it.
-        let recall = |place: u64, to: &mut [u8]| cache.recall(image, place, to);
+        let recall = |place: u64, to: &mut [u8]| image.recall_records(place, to);
         let mut room = cache.buffer();
         let _ = journal.bring_home(draft, &mut room, &recall);
         cache.keep_buffer(room);

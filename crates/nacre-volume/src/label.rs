@@ -1,12 +1,12 @@
 //! Labels: decoding with validation, reading the better of two copies, writing both.
 
+mod watch;
+
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use nacre_media::{Device, DeviceKind, Granularity, LegState, Media, PieceTable, Policy, Unfenced};
 use nacre_types::{BLOCK_SIZE, DeviceOffset, StoreKind, Uuid, crc32c, site};
@@ -22,6 +22,7 @@ use crate::layout::{
 };
 use crate::placement::{Arrangement, Stripe};
 use crate::stay::{OnDevice, Stay};
+pub(crate) use watch::{LabelWatch, has_one_of};
 
 /// One device in a pool's table, as a label tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -659,35 +660,6 @@ pub(crate) fn begins_as_one(device: &Arc<Device>) -> bool {
         Ok(_) => magic == MAGIC,
         Err(_) => !matches!(read_copy(device, 0), Ok(Copy::None)),
     }
-}
-
-/// Whether the pool can be opened by this device again: it is as long as it was, and one copy is
-/// whole. While somebody writes labels none may seem so for a moment. A device that cannot be read
-/// tells nothing.
-pub(crate) fn has_one_of(device: &Device, pool: Uuid) -> bool {
-    let tries = [0, 1, 10].map(Duration::from_millis);
-    tries.into_iter().any(|wait| {
-        thread::sleep(wait);
-        look_for_one(device, pool).unwrap_or(true)
-    })
-}
-
-fn look_for_one(device: &Device, pool: Uuid) -> Result<bool, Errno> {
-    let own = |bytes: &_| match decode(bytes) {
-        Copy::Good(label) if label.pool == pool => Some(label),
-        _ => None,
-    };
-    let mut bytes = [0; LABEL_SIZE as usize];
-    pread(device.fd(), &mut bytes, 0)?;
-    let first = own(&bytes);
-    let size = first
-        .as_ref()
-        .map_or(device.len(), |label| label.own().size);
-    let Some(second) = second_copy(size) else {
-        return Ok(first.is_some());
-    };
-    let is_whole = pread(device.fd(), &mut bytes, second)? == bytes.len();
-    Ok(is_whole && (first.is_some() || own(&bytes).is_some()))
 }
 
 /// Whether anything on the device looks like a label, intact or not.

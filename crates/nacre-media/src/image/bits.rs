@@ -270,6 +270,14 @@ impl BitSet {
     /// Adds the bits of a mask in a word; answers how many were new.
     #[inline]
     pub fn insert_word(&self, word: usize, mask: u64) -> u64 {
+        // The levels above have what this one has.
+        if self.lowest().all()[word].load(Relaxed) & mask == mask {
+            return 0;
+        }
+        self.insert_new(word, mask)
+    }
+
+    fn insert_new(&self, word: usize, mask: u64) -> u64 {
         let mut place = word as u64;
         let above = [(); LEVELS - 1].map(|()| {
             let mask = 1 << (place % BITS);

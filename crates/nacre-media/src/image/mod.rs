@@ -57,6 +57,7 @@ pub use legs::{DiskFds, DiskLegs, SharedLegs};
 use loads::Loads;
 pub use news::{News, NewsRoom, Pace};
 use readers::{Streams, Strides};
+use records::KEPT;
 use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
@@ -256,6 +257,8 @@ pub struct Image {
     freed: [BitSet; 2],
     /// Of each holder of windows.
     windows: Vec<Sets>,
+    /// Where the newest records are remembered, going round.
+    records: NonNull<u8>,
     /// Reads the disk past the page cache.
     direct: Option<Arc<OwnedFd>>,
     /// Where much at once is read to first.
@@ -281,7 +284,8 @@ pub struct Image {
     _watched: SharedRange,
 }
 
-// SAFETY: the pointer is to memory of atomics and a lock that lives as long as the value.
+// SAFETY: the pointers are to memory that lives as long as the value: atomics, a lock, and a ring
+// that only who commits uses.
 unsafe impl Send for Image {}
 // SAFETY: threads share atomics and a lock, nothing else.
 unsafe impl Sync for Image {}
@@ -300,6 +304,7 @@ struct FilePlan {
     ahead: SetPlan,
     freed: [SetPlan; 2],
     windows: [[SetPlan; 2]; HOLDERS],
+    records: u64,
     len: u64,
 }
 
@@ -322,6 +327,7 @@ impl FilePlan {
         let windows = [(); HOLDERS].map(|()| [of_some(), of_some()]);
         let levels = BitSet::plan(contents.div_ceil(GRANULE));
         let sets = [levels.map(&mut take), levels.map(&mut take)];
+        let records = take(KEPT / 8).0;
         Self {
             tail,
             legs,
@@ -331,6 +337,7 @@ impl FilePlan {
             ahead,
             freed,
             windows,
+            records,
             len: at,
         }
     }
@@ -419,6 +426,8 @@ impl Image {
             ahead: set(plan.ahead),
             freed: both(plan.freed),
             windows: plan.windows.map(both).map(Sets::new).into(),
+            // SAFETY: its place lies in the mapping.
+            records: unsafe { tail.add((plan.records - plan.tail) as usize) },
             direct: None,
             fetched: Mutex::default(),
             loads: Mutex::default(),

@@ -10,6 +10,7 @@ use proptest::prelude::{any, proptest};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
+use super::LabelWatch;
 use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
 use crate::layout::{
     BEHIND, COPIES, DISKS, JOURNAL, LEAVES, PARTS, PARTS_LEAVE, data_len, second_copy,
@@ -102,6 +103,39 @@ fn the_copy_that_alone_counts_is_written_last() {
     assert_eq!(order(&device, SIZE).unwrap(), [0, second]);
     put(second, &[1; 100]);
     assert_eq!(order(&device, SIZE).unwrap(), [second, 0]);
+}
+
+#[test]
+fn what_a_watch_has_seen_counts_as_long_as_it_is_there() {
+    const SIZE: u64 = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    let file = std::fs::File::create_new(&path).unwrap();
+    file.set_len(SIZE).unwrap();
+    let device = Arc::new(Device::open(&path, Access::ReadWrite).unwrap());
+    let (label, second) = (label(), second_copy(SIZE).unwrap());
+    let size_of_own = LabelInfo { index: 0, ..label };
+    let whole = bytes(&encode(&size_of_own));
+    let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
+    put(0, &whole);
+    put(second, &whole);
+    let watch = LabelWatch::default();
+    let has = || watch.has_one_of(&device, size_of_own.pool);
+    assert!(!watch.has_one_of(&device, Uuid::random()));
+    assert!(has() && has());
+    for at in [0, 4095] {
+        put(at, &[whole[at as usize] ^ 1]);
+        assert!(has(), "the second one is whole");
+        put(second, &[1; 100]);
+        assert!(!has(), "both are damaged");
+        put(0, &whole);
+        assert!(has() && has(), "the first one is whole");
+        put(second, &whole);
+    }
+    file.set_len(second + 4095).unwrap();
+    assert!(!has(), "it was cut");
+    file.set_len(SIZE).unwrap();
+    assert!(has());
 }
 
 #[test]
