@@ -275,6 +275,35 @@ fn large_contents_that_replace_others_are_written_once_and_use_memory_again() {
     fs.into_store().close().expect("close");
 }
 
+/// What is new goes home from memory that others store to meanwhile (D121).
+#[test]
+fn contents_that_are_stored_to_while_they_go_home_come_to_the_disk() {
+    const LEN: usize = 4 << 20;
+    let disk = Disk::new(128 << 20);
+    let fs = disk.open();
+    volume_of(&fs).set_room(64 << 20);
+    let node = file(&fs, fs.root(), "f");
+    let home = || info(&fs).home_bytes;
+    for round in 0..4 {
+        fs.set_size(&root(), node, 0).expect("cut");
+        let (first, last) = (pattern(0, LEN, round), pattern(0, LEN, round + 100));
+        let before = home();
+        std::thread::scope(|scope| {
+            let stores = scope.spawn(|| {
+                write_in_parts(&fs, node, &first, 64 << 10);
+                write_in_parts(&fs, node, &last, 4 << 10);
+            });
+            while !stores.is_finished() {
+                fs.commit().expect("commit");
+            }
+        });
+        fs.commit().expect("commit");
+        assert!(home() - before >= 1 << 20, "nothing went home ahead");
+        assert!(copy_has(&disk, "f", &last), "round {round}");
+    }
+    fs.into_store().close().expect("close");
+}
+
 #[test]
 fn much_that_is_overwritten_is_written_once() {
     const PAGES: u64 = 2048;
