@@ -41,6 +41,14 @@ const LARGE: u64 = 64 << 10;
 /// Up to so many writes are waited for one by one, more are together. The explorer has small files.
 const FEW_WRITES: usize = if cfg!(feature = "explore") { 1 } else { 4 };
 
+/// Up to so many writes are waited for, those together that a disk takes at the same time.
+fn few_writes(disk: impl Disk) -> usize {
+    match cfg!(feature = "explore") {
+        true => FEW_WRITES,
+        false => FEW_WRITES.max(disk.at_once()),
+    }
+}
+
 fn position(image: &Image) -> Position {
     let word = |skip| image.word(ImageWord::Journal, skip).load(SeqCst);
     Position {
@@ -144,9 +152,15 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
         .0
         .iter()
         .for_each(|home| disk.expect(home.clone()));
-    if new.homes.0.len() <= FEW_WRITES {
-        new.pieces()
-            .try_for_each(|piece| disk.write_through(piece.home, piece.bytes))?;
+    if new.homes.0.len() <= few_writes(disk) {
+        let pieces: Vec<_> = new
+            .pieces()
+            .map(|piece| (piece.home, piece.bytes))
+            .collect();
+        if pieces.len() > 1 {
+            cache.prepare_calls(image)?;
+        }
+        disk.write_all_through(&pieces)?;
     } else {
         new.pieces()
             .try_for_each(|piece| disk.write(piece.home, piece.bytes))?;
