@@ -26,7 +26,7 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 pub struct Options {
     /// What stands in lists of mounts: the pool.
     pub source: String,
-    /// What its root answers to who asks for [`nacre_types::mount_table::IDENTITY`].
+    /// What its files answer to who asks for [`nacre_types::mount_table::IDENTITY`].
     pub identity: String,
     /// No program may change anything.
     pub read_only: bool,

@@ -1,8 +1,8 @@
 //! Pools in the kernel's table of mounts, `/proc/self/mountinfo`. Pure functions: whoever asks
 //! reads the table.
 
-/// The attribute of a mount's root that tells which file the pool is: its path may be another's by
-/// now. It is not listed.
+/// The attribute of all that a mount shows that tells which file the pool is: its path may be
+/// another's by now. It is not listed.
 pub const IDENTITY: &core::ffi::CStr = c"system.nacre.pool";
 
 /// The value of [`IDENTITY`] for the file with this device and inode number. No other file gets
@@ -27,15 +27,20 @@ pub struct KernelMount {
 
 /// The pool that is mounted at a folder.
 pub fn find(table: &[u8], folder: &[u8]) -> Option<KernelMount> {
-    let mut lines = table.rsplit(|&byte| byte == b'\n');
-    lines.find_map(|line| in_line(line, folder))
+    let found = pools(table).find(|(at, _)| at == folder);
+    found.map(|(_, mount)| mount)
 }
 
-fn in_line(line: &[u8], folder: &[u8]) -> Option<KernelMount> {
+/// Where pools are mounted, or folders of them; what was mounted last comes first.
+pub fn pools(table: &[u8]) -> impl Iterator<Item = (Vec<u8>, KernelMount)> {
+    table.rsplit(|&byte| byte == b'\n').filter_map(in_line)
+}
+
+fn in_line(line: &[u8]) -> Option<(Vec<u8>, KernelMount)> {
     let mut words = line.split(|&byte| byte == b' ');
-    let at = unescaped(words.nth(4)?);
+    let at = words.nth(4)?;
     let mut origin = words.skip_while(|&word| word != b"-").skip(1);
-    if at != folder || origin.next()? != TYPE {
+    if origin.next()? != TYPE {
         return None;
     }
     let source = unescaped(origin.next()?);
@@ -43,11 +48,12 @@ fn in_line(line: &[u8], folder: &[u8]) -> Option<KernelMount> {
     let user = options
         .iter()
         .find_map(|option| option.strip_prefix(b"user_id="))?;
-    Some(KernelMount {
+    let mount = KernelMount {
         source,
         user: str::from_utf8(user).ok()?.parse().ok()?,
         for_all: options.contains(&&b"allow_other"[..]),
-    })
+    };
+    Some((unescaped(at), mount))
 }
 
 /// Decodes `\040` and the like.
@@ -75,7 +81,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelMount, find};
+    use super::{KernelMount, find, pools};
 
     #[test]
     fn pools_are_found_in_the_table() {
@@ -94,5 +100,7 @@ mod tests {
         assert_eq!(find(table, b"/mnt/a"), None);
         assert_eq!(find(table, b"/mnt/d"), None);
         assert_eq!(find(b"", b"/"), None);
+        let all: Vec<Vec<u8>> = pools(table).map(|(at, _)| at).collect();
+        assert_eq!(all, [b"/mnt/c".to_vec(), b"/mnt/a b".to_vec()]);
     }
 }

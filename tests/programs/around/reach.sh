@@ -229,6 +229,20 @@ part_sandbox() {
     refuses "a folder that is not there" "can't create" env -u OLDPWD \
         bwrap --unshare-pid --bind root / --proc /proc /bin/busybox sh -c 'echo lost >beside'
     refuses "who cannot attach it with a file open" "mounted read-only" bwrap --ro-bind / / cat <a/there
+    # There is no file of the pool, no session and, mostly, no library to preload.
+    local own=(--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64
+        --proc /proc --dev /dev) script='cat there; echo "$0" >new; ls; pwd' shown
+    for shown in s/a s ''; do
+        own+=(--bind "$AT/$shown" "$AT/$shown" --chdir "$AT/s/a")
+        gives "a root of its own, with /$shown" $'inside\nmore\nnew\nthere\n'"$AT/s/a" bwrap "${own[@]}" bash -c "$script" "in /$shown"
+        gives "what was written there" "in /$shown" cat a/new
+        gives "the same, with processes of its own" $'inside\nmore\nnew\nthere\n'"$AT/s/a" \
+            bwrap "${own[@]}" --unshare-pid bash -c "$script" "alone in /$shown"
+        gives "what was written there" "alone in /$shown" cat a/new
+        gives "the same, with the library" "inside $AT/s/a" bwrap "${own[@]}" --unshare-pid \
+            --ro-bind "${NACRE%/*}" "${NACRE%/*}" bash -c 'echo $(cat there) $(bash -c pwd); rm new'
+        [[ ! -e a/new ]] || fail "what was removed with the library is there"
+    done
 }
 
 has_loop_devices() {

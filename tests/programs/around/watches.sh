@@ -111,7 +111,7 @@ built() {
     wait_for 20 "the watch of the builder" watches
     local version
     for version in 1 2 3; do
-        inside bash -c "echo 'int main(void) { return puts(\"version $version\") < 0; }' >'$MOUNT/b/.new'; mv '$MOUNT/b/.new' '$MOUNT/b/p.c'"
+        inside bash -c "echo 'int puts(const char *); int main(void) { return puts(\"version $version\") < 0; }' >'$MOUNT/b/.new'; mv '$MOUNT/b/.new' '$MOUNT/b/p.c'"
         said builder "built p.c: version $version"
     done
     stop

@@ -80,7 +80,7 @@ where
 }
 
 /// Whether a call with a directory fd and a path is about the fd itself, as the C library's fstat.
-fn names_open_file(c: &Call<'_>, flags: i32) -> Result<bool, Stop> {
+pub fn names_open_file(c: &Call<'_>, flags: i32) -> Result<bool, Stop> {
     if flags & libc::AT_EMPTY_PATH == 0 || c.int(0) < 0 {
         return Ok(false);
     }

@@ -15,6 +15,7 @@ use crate::entry::table::{ServedCall, entry};
 use crate::program::descriptors;
 use crate::program::host;
 use crate::program::identity;
+use crate::runtime::environment;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -30,7 +31,7 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_capset, "capset", change),
     entry(SYS_unshare, "unshare", unshare),
     entry(SYS_setns, "setns", move_away),
-    entry(SYS_pivot_root, "pivot_root", restrict),
+    entry(SYS_pivot_root, "pivot_root", change_root),
     entry(SYS_seccomp, "seccomp", confine),
     entry(SYS_landlock_add_rule, "landlock_add_rule", allow),
     entry(
@@ -45,6 +46,16 @@ pub const ENTRIES: &[ServedCall] = &[
 fn restrict(c: &mut Call<'_>) -> Verdict {
     c.vfs().open_all();
     Err(Stop::Native)
+}
+
+/// Where paths start from then on the library may be missing.
+fn change_root(c: &mut Call<'_>) -> Verdict {
+    c.vfs().open_all();
+    let result = c.native();
+    if result == 0 {
+        environment::root_changed(environment::root_is_in_a_pool());
+    }
+    Ok(result)
 }
 
 /// Nothing in a pool is forbidden by rules of the kernel, so all is allowed there. The kernel looks

@@ -285,6 +285,25 @@ pub struct CloneRange {
     pub target_offset: u64,
 }
 
+/// `struct xattr_args`.
+#[derive(Clone, Copy, FromBytes)]
+#[repr(C)]
+pub struct XattrArgs {
+    /// Address of the value.
+    pub value: u64,
+    /// Bytes of the value, or room for it.
+    pub size: u32,
+    /// XATTR_* flags.
+    pub flags: u32,
+}
+
+impl XattrArgs {
+    /// Where the value begins, and its length.
+    pub fn room(&self) -> (usize, usize) {
+        (self.value as usize, self.size as usize)
+    }
+}
+
 /// `struct open_how`.
 #[derive(Clone, Copy, FromBytes)]
 #[repr(C)]

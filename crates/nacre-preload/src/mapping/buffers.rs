@@ -3,6 +3,8 @@
 use core::mem::offset_of;
 
 use super::holes::touch;
+use crate::calls::xattr::{SYS_GETXATTRAT, SYS_SETXATTRAT};
+use crate::entry::abi::XattrArgs;
 use crate::entry::call::{Call, Vector};
 use crate::entry::user;
 
@@ -41,6 +43,8 @@ pub fn prepare(c: &Call<'_>) {
         libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_vmsplice => {
             vectors(c, c.arg(1), c.arg(2), READ);
         }
+        SYS_GETXATTRAT => attribute(c, WRITE),
+        SYS_SETXATTRAT => attribute(c, READ),
         libc::SYS_recvmsg => message(c, c.arg(1), WRITE),
         libc::SYS_sendmsg => message(c, c.arg(1), READ),
         libc::SYS_recvmmsg => messages(c, WRITE),
@@ -65,6 +69,13 @@ fn vectors(c: &Call<'_>, start: usize, count: usize, write: bool) {
             return;
         };
         touch(c.vfs(), one.start, one.len, write);
+    }
+}
+
+fn attribute(c: &Call<'_>, write: bool) {
+    anything(c);
+    if let Ok((start, len)) = user::read(c.arg(4)).map(|args: XattrArgs| args.room()) {
+        touch(c.vfs(), start, len.min(MOST), write);
     }
 }
 

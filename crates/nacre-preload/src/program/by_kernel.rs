@@ -47,8 +47,8 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     }
     let table = table();
     let finds = |mount: &Mount| {
-        let shown = shown(&table, mount);
-        shown.is_some_and(|shown| reach::finds(why, &shown))
+        let mut shown = shown_in_parts(&table, mount);
+        shown.any(|(_, shown)| reach::finds(why, &shown))
     };
     let missing = mounts().filter(|mount| !finds(mount));
     missing.map(|mount| mount.prefix).collect()
@@ -122,11 +122,28 @@ fn mounts() -> impl Iterator<Item = Mount> {
 
 /// The kernel's mount of a pool, if root, the pool's owner or the own user made it there.
 fn shown(table: &[u8], mount: &Mount) -> Option<KernelMount> {
-    let found = mount_table::find(table, &mount.prefix)?;
-    let pool = stat(&mount.pool).ok()?;
-    let trusted = [0, pool.st_uid].contains(&found.user) || one_user() == Some(found.user);
-    let same = || tells(mount, &mount_table::identity(pool.st_dev, pool.st_ino));
-    (trusted && same()).then_some(found)
+    let mut parts = shown_in_parts(table, mount);
+    let whole = parts.find(|(at, _)| *at == mount.prefix);
+    whole.map(|(_, found)| found)
+}
+
+/// As [`shown`], and the mounts of its folders below: a sandbox may have these alone.
+fn shown_in_parts<'a>(
+    table: &'a [u8],
+    mount: &'a Mount,
+) -> impl Iterator<Item = (Vec<u8>, KernelMount)> + 'a {
+    // A sandbox with a root of its own does not show the pool's file.
+    let pool = stat(&mount.pool).ok();
+    let file = match &pool {
+        Some(pool) => Some(mount_table::identity(pool.st_dev, pool.st_ino)),
+        None => mount.file.clone(),
+    };
+    let owner = pool.map(|pool| pool.st_uid);
+    let is_trusted = move |user| user == 0 || [owner, one_user()].contains(&Some(user));
+    mount_table::pools(table).filter(move |(at, found)| {
+        let told = || file.as_deref().is_some_and(|file| tells(at, file));
+        is_below(&mount.prefix, at) && is_trusted(found.user) && told()
+    })
 }
 
 /// Whether a file system of FUSE is where a pool is to be seen.
@@ -141,8 +158,8 @@ pub fn shows_as(device: u64) -> bool {
 }
 
 /// Whether the kernel's mount there is of this file.
-fn tells(mount: &Mount, identity: &str) -> bool {
-    let (path, mut room) = (terminated(mount.prefix.clone()), [0u8; 64]);
+fn tells(folder: &[u8], identity: &str) -> bool {
+    let (path, mut room) = (terminated(folder.to_vec()), [0u8; 64]);
     let (name, to) = (mount_table::IDENTITY.as_ptr(), room.as_mut_ptr());
     let args = [
         path.as_ptr() as usize,
@@ -299,8 +316,11 @@ impl HandOver {
                 let shown: Vec<Mount> = mounts()
                     .filter(|mount| shown(&table, mount).is_some())
                     .collect();
-                let reached =
-                    files.filter(|file| shown.iter().any(|mount| is_below(mount, &file.path)));
+                let reached = files.filter(|file| {
+                    shown
+                        .iter()
+                        .any(|mount| is_below(&mount.prefix, &file.path))
+                });
                 reached
                     .filter_map(|file| exchange(&file, |flags| open(file.path.clone(), flags)))
                     .collect()
@@ -364,7 +384,7 @@ fn open(path: Vec<u8>, flags: u32) -> Result<OwnedFd, i32> {
 
 /// Opens what lies at a path by the root of its pool.
 fn open_below(roots: &[Root], path: &[u8], flags: u32) -> Result<OwnedFd, i32> {
-    let found = roots.iter().find(|root| is_below(&root.mount, path));
+    let found = roots.iter().find(|root| is_below(&root.mount.prefix, path));
     let Root { mount, folder } = found.ok_or(libc::ENOENT)?;
     let inside = [b".", &path[mount.prefix.len()..]].concat();
     open_at(folder.as_raw_fd(), inside, flags)
@@ -423,9 +443,14 @@ pub fn pool_folder(c: &Call<'_>) -> Option<Vec<u8>> {
     Some(room)
 }
 
-/// Whether a folder lies in a pool that the kernel shows, too.
+/// Whether a folder lies in a pool, or in a folder of one, that the kernel shows, too.
 fn is_shown(folder: &[u8]) -> bool {
-    mounts().any(|mount| is_below(&mount, folder) && shown(&table(), &mount).is_some())
+    let shows = |mount: Mount| {
+        let table = table();
+        shown_in_parts(&table, &mount).any(|(at, _)| is_below(&at, folder))
+    };
+    let mut owners = mounts().filter(|mount| is_below(&mount.prefix, folder));
+    owners.any(shows)
 }
 
 /// Whether the kernel shows a pool's program at its path.
@@ -433,7 +458,7 @@ pub fn shows_program(path: &[u8], inode: u64) -> bool {
     is_shown(path) && stat(path).is_ok_and(|found| found.st_ino == inode)
 }
 
-fn is_below(mount: &Mount, path: &[u8]) -> bool {
-    let rest = path.strip_prefix(mount.prefix.as_slice());
+fn is_below(folder: &[u8], path: &[u8]) -> bool {
+    let rest = path.strip_prefix(folder);
     rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }

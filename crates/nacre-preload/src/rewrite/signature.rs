@@ -99,6 +99,10 @@ flistxattr dxd
 removexattr pp
 lremovexattr pp
 fremovexattr dp
+getxattrat fpxpxd
+setxattrat fpxpxd
+listxattrat fpxxd
+removexattrat fpxp
 mmap xdxxdd
 munmap xd
 mremap xddxx

@@ -1,9 +1,11 @@
-/* What chattr, statx, leases, watches of folders and chroot find on a pool. */
+/* What chattr, extended attributes, statx, leases, watches of folders and chroot find on a pool. */
 #include "check.h"
 #include <linux/fs.h>
 #include <linux/openat2.h>
+#include <stdint.h>
 #include <sys/ioctl.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 
 static void chattr(int fd) {
     int flags = -1, immutable = FS_IMMUTABLE_FL, none = 0;
@@ -66,9 +68,42 @@ static void roots(void) {
     CHECK(syscall(SYS_openat2, host, "/passwd", &how, sizeof how) >= 0);
 }
 
+/* Extended attributes of what a folder's descriptor and a path name, or a descriptor alone (Linux 6.13). */
+static long attribute(int call, int dir, const char *path, int flags, const char *name, void *value, unsigned size, unsigned how) {
+    struct { uint64_t value; uint32_t size, flags; } args = {(uintptr_t)value, size, how};
+    return syscall(call, dir, path, flags, name, &args, sizeof args);
+}
+
+static void attributes_below_folders(int fd) {
+    enum { SET = 463, GET, LIST, REMOVE };
+    char room[64] = "";
+    int host = open("/etc", O_RDONLY | O_DIRECTORY), dir = open(".", O_RDONLY | O_DIRECTORY);
+    if (syscall(LIST, host, "passwd", 0, room, 0) == -1 && errno == ENOSYS) return;
+    CHECK(!symlink("f", "link") && dir >= 0);
+    CHECK(!attribute(SET, dir, "f", 0, "user.one", "value", 5, XATTR_CREATE));
+    CHECK(attribute(SET, dir, "f", 0, "user.one", "value", 5, XATTR_CREATE) == -1 && errno == EEXIST);
+    CHECK(attribute(GET, dir, "f", 0, "user.one", room, sizeof room, 0) == 5 && !strcmp(room, "value"));
+    CHECK(getxattr("f", "user.one", room, 0) == 5);
+    CHECK(attribute(GET, dir, "link", 0, "user.one", room, 0, 0) == 5);
+    CHECK(attribute(GET, dir, "link", AT_SYMLINK_NOFOLLOW, "user.one", room, 0, 0) == -1 && errno == ENODATA);
+    CHECK(attribute(GET, host, "/nacre/d/f", 0, "user.one", room, 0, 0) == 5);
+    CHECK(attribute(GET, dir, "none", 0, "user.one", room, 0, 0) == -1 && errno == ENOENT);
+    CHECK(attribute(GET, dir, "f", 0x8000, "user.one", room, 0, 0) == -1 && errno == EINVAL);
+    CHECK(attribute(GET, dir, "f", 0, "user.one", room, 0, XATTR_CREATE) == -1 && errno == EINVAL);
+    CHECK(syscall(LIST, dir, "f", 0, room, sizeof room) == 9 && !strcmp(room, "user.one"));
+    CHECK(!syscall(REMOVE, dir, "f", 0, "user.one") && getxattr("f", "user.one", room, 0) == -1);
+    CHECK(!attribute(SET, fd, "", AT_EMPTY_PATH, "user.two", "2", 1, 0));
+    CHECK(attribute(GET, fd, NULL, AT_EMPTY_PATH, "user.two", room, sizeof room, 0) == 1 && *room == '2');
+    CHECK(attribute(GET, fd, "", 0, "user.two", room, 0, 0) == -1 && errno == ENOENT);
+    CHECK(syscall(LIST, fd, "", AT_EMPTY_PATH, room, sizeof room) == 9 && !strcmp(room, "user.two"));
+    CHECK(!syscall(REMOVE, fd, "", AT_EMPTY_PATH, "user.two"));
+    CHECK(syscall(LIST, dir, "f", 0, room, sizeof room) == 0 && flistxattr(fd, room, sizeof room) == 0);
+}
+
 int main(void) {
     int fd = file_with("f", "text");
     roots();
+    attributes_below_folders(fd);
     chattr(fd);
     fields();
     refused(fd);

@@ -1,9 +1,8 @@
 //! Extended attributes.
 
-use crate::abi::AT_FDCWD;
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, done, success};
-use crate::resolve::subject::Subject;
+use crate::resolve::subject::{Subject, follows};
 use crate::state::Vfs;
 use nacre_fs::{Events, XattrFlags};
 use nacre_media::{UserBytes, UserBytesMut};
@@ -12,15 +11,16 @@ use nacre_media::{UserBytes, UserBytesMut};
 const SIZE_MAX: usize = 65536;
 
 impl Vfs {
-    /// `getxattr` and `lgetxattr`; an empty buffer asks for the length.
+    /// `getxattrat` and its relatives; an empty buffer asks for the length. `flags`: AT_*.
     pub fn getxattr(
         &self,
+        dir: i32,
         path: &[u8],
+        flags: i32,
         name: &[u8],
         mut buffer: UserBytesMut<'_>,
-        follow: bool,
     ) -> Answer {
-        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+        self.on_path(dir, path, follows(flags), flags, |subject| {
             self.get(subject, name, &mut buffer)
         })
     }
@@ -39,9 +39,15 @@ impl Vfs {
         })
     }
 
-    /// `listxattr` and `llistxattr`; an empty buffer asks for the length.
-    pub fn listxattr(&self, path: &[u8], mut buffer: UserBytesMut<'_>, follow: bool) -> Answer {
-        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+    /// `listxattrat` and its relatives; an empty buffer asks for the length. `flags`: AT_*.
+    pub fn listxattr(
+        &self,
+        dir: i32,
+        path: &[u8],
+        flags: i32,
+        mut buffer: UserBytesMut<'_>,
+    ) -> Answer {
+        self.on_path(dir, path, follows(flags), flags, |subject| {
             self.list(subject, &mut buffer)
         })
     }
@@ -60,17 +66,16 @@ impl Vfs {
         })
     }
 
-    /// `setxattr` and `lsetxattr`.
+    /// `setxattrat` and its relatives. `flags`: AT_*; `how`: XATTR_*.
     pub fn setxattr(
         &self,
+        dir: i32,
         path: &[u8],
-        name: &[u8],
-        value: UserBytes<'_>,
         flags: i32,
-        follow: bool,
+        (name, value, how): (&[u8], UserBytes<'_>, i32),
     ) -> Answer {
-        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
-            self.set(subject, name, value, flags)
+        self.on_path(dir, path, follows(flags), flags, |subject| {
+            self.set(subject, name, value, how)
         })
     }
 
@@ -96,9 +101,9 @@ impl Vfs {
         success()
     }
 
-    /// `removexattr` and `lremovexattr`.
-    pub fn removexattr(&self, path: &[u8], name: &[u8], follow: bool) -> Answer {
-        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+    /// `removexattrat` and its relatives. `flags`: AT_*.
+    pub fn removexattr(&self, dir: i32, path: &[u8], flags: i32, name: &[u8]) -> Answer {
+        self.on_path(dir, path, follows(flags), flags, |subject| {
             self.remove(subject, name)
         })
     }

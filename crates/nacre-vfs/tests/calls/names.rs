@@ -266,11 +266,12 @@ fn extended_attributes() {
     harness.symlink("f", "/nacre/l").unwrap();
     let fd = harness.open("/nacre/f", O_RDWR).unwrap();
     let set = |flags| {
-        value(
-            harness
-                .vfs
-                .setxattr(b"/nacre/l", b"user.a", b"value"[..].into(), flags, true),
-        )
+        value(harness.vfs.setxattr(
+            AT_FDCWD,
+            b"/nacre/l",
+            0,
+            (b"user.a", b"value"[..].into(), flags),
+        ))
     };
     assert_eq!(set(1), Ok(0));
     assert_eq!(set(1), Err(ErrorKind::Exists));
@@ -307,7 +308,7 @@ fn extended_attributes() {
     );
     assert_eq!(&buffer[..7], b"user.a\0");
     assert_eq!(
-        value(harness.vfs.removexattr(b"/nacre/f", b"user.a", true)),
+        value(harness.vfs.removexattr(AT_FDCWD, b"/nacre/f", 0, b"user.a")),
         Ok(0)
     );
     assert_eq!(
@@ -318,7 +319,7 @@ fn extended_attributes() {
         passed(
             harness
                 .vfs
-                .getxattr(b"/tmp/x", b"user.a", (&mut buffer[..]).into(), true)
+                .getxattr(AT_FDCWD, b"/tmp/x", 0, b"user.a", (&mut buffer[..]).into())
         ),
         None
     );
