@@ -302,7 +302,7 @@ impl Mount {
                     if due {
                         committed = Instant::now();
                     }
-                    self.keep_house(fs, due);
+                    self.tidy_up(fs, due);
                     names.look(fs);
                 }
                 Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
@@ -311,7 +311,7 @@ impl Mount {
     }
 
     /// Finishes what processes left that were killed; gives a disk what its cache holds.
-    fn keep_house(&self, fs: &Fs, commits: bool) {
+    fn tidy_up(&self, fs: &Fs, commits: bool) {
         let pool = self.pool.display();
         // A copy that was overwritten is given up before more of it is read.
         let _told = fs.store().volume().check_copies();

@@ -21,7 +21,7 @@ Examples:
   nacre sync --every 1s my.pool   every second, until the last program has ended";
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
-/// Give the disks of pools all that their caches in memory hold
+/// Write to the disks of pools what only their caches in memory hold
 ///
 /// Returns when everything that was done before is durable. Pools without a cache are so already.
 #[derive(Debug, Args)]

@@ -35,7 +35,7 @@ the deterministic model plays it at once for all threads, with and without the p
 const FILE_BYTES: u64 = 10 << 20;
 const CALL_BYTES: u64 = 16 << 10;
 
-/// Work as a file server does, in a folder or by a device's model
+/// Run the workload of a file server, in a folder or on the model of a device
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
