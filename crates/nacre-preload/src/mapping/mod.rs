@@ -37,14 +37,13 @@ use crate::calls::rings::ring::Ring;
 use crate::entry::call::{Call, Verdict, sink};
 use crate::entry::errno::Stop;
 use crate::rewrite::patching;
+use crate::runtime::PAGE;
 use crate::runtime::kernel::checked;
 use crate::runtime::log;
 use crate::runtime::signals;
 use crate::runtime::spin::SpinLock;
 use crate::runtime::stack::{self, on_own_stack};
 use crate::runtime::tls::Inside;
-
-const PAGE: usize = 4096;
 
 /// A mapping that shows units, or what is left of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
