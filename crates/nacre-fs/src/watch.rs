@@ -7,7 +7,7 @@
 use crate::Fs;
 use crate::attributes::SetTime;
 use crate::error::{FsError, Result};
-use crate::inode::{InodeRef, is_directory, object_of};
+use crate::inode::{InodeRef, is_directory};
 use bitflags::bitflags;
 use nacre_session::{MessageKey, Session, Watch, WatchId};
 use nacre_store::layout::EntryKey;
@@ -211,7 +211,7 @@ impl Fs {
     fn is_named(&self, node: InodeRef, dir: Ino, name: &[u8]) -> bool {
         let mut room = EntryKey::room();
         let key = room.of(self.seed, name);
-        let dir = object_of(dir);
+        let dir = dir.object();
         let entry = self.store.read_stable(dir, || Ok(self.entry(dir, key)));
         matches!(entry, Ok(Ok(Some(entry))) if entry.object == node.object())
     }
