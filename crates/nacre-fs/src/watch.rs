@@ -295,6 +295,7 @@ impl Fs {
     pub fn begin_watch(&self, node: InodeRef, mask: Events) -> Result<(NewWatch, String)> {
         let session = self.store.session();
         let id = session.new_watch_id();
+        // Whatever is lacking: inotify(7) has no other error for it.
         session.make_shadow(id).map_err(|_| FsError::NoSpace)?;
         Ok((NewWatch { id, node, mask }, Session::shadow_name(id)))
     }
