@@ -186,24 +186,30 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .into_iter()
         .map(Attached::detach)
         .collect::<Result<Vec<()>>>();
-    let ended = emulations
-        .into_iter()
-        .zip(&mounts)
-        .enumerate()
-        .try_for_each(|(number, (emulation, mount))| {
-            let pages = arguments.wear_html.as_ref();
-            let page = pages.map(|path| output::numbered(path, number));
-            let kept = arguments.keep.then(|| emulated::kept_beside(&mount.pool));
-            emulation.end_use();
-            page.map_or(Ok(()), |page| wear::save_page(&emulation, &page))?;
-            emulated::end(emulation, arguments.granule().is_some(), kept)
-        });
+    let ended = end_emulations(emulations, &mounts, arguments);
     attached::sweep();
     let status = status?;
     if let Err(failure) = detached.map(|_| ()).and(ended) {
         output::tell(&failure);
     }
     Ok(status)
+}
+
+/// Saves what was counted, and switches off what was for this run alone.
+fn end_emulations(
+    emulations: Vec<Emulation>,
+    mounts: &[Mount],
+    arguments: &Arguments,
+) -> Result<()> {
+    for (number, (emulation, mount)) in emulations.into_iter().zip(mounts).enumerate() {
+        emulation.end_use();
+        if let Some(path) = &arguments.wear_html {
+            wear::save_page(&emulation, &output::numbered(path, number))?;
+        }
+        let kept = arguments.keep.then(|| emulated::kept_beside(&mount.pool));
+        emulated::end(emulation, arguments.granule().is_some(), kept)?;
+    }
+    Ok(())
 }
 
 /// Makes sure that the pools are there and attached before the program starts: its processes then
