@@ -235,7 +235,11 @@ fn rounds(
 ) -> Result<Vec<RowReport>> {
     let stop = interrupted()?;
     let budget = Duration::from_millis(run.milliseconds);
-    let bar = output::bar((run.rounds * rows.len()) as u64, "measuring", false);
+    let bar = output::bar(
+        (run.rounds * rows.len()) as u64,
+        "measuring",
+        output::Counted::Steps,
+    );
     let mut found: Vec<BTreeMap<Backend, Vec<Outcome>>> =
         rows.iter().map(|_| BTreeMap::new()).collect();
     for round in 0..run.rounds {

@@ -154,7 +154,7 @@ struct Examined {
 fn examine(pool: &Path) -> Result<(Examined, Result<()>)> {
     let attached = Attached::open_to_read(pool, None)?;
     let recovered = attached.fs.store().report();
-    let bar = output::bar(0, "checking", false);
+    let bar = output::bar(0, "checking", output::Counted::Steps);
     let checked = check(attached.fs.store(), &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);

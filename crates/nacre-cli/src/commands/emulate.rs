@@ -106,7 +106,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         ));
     }
     let (delays, lens, rounds) = grid(arguments);
-    let bar = output::bar((delays.len() * lens.len()) as u64, "measuring", false);
+    let bar = output::bar(
+        (delays.len() * lens.len()) as u64,
+        "measuring",
+        output::Counted::Steps,
+    );
     let exchange = match arguments.reads {
         true => Exchange::Read,
         false => Exchange::Persist,

@@ -138,7 +138,11 @@ fn refuse_unfit(volume: &Volume) -> Result<()> {
 }
 
 fn fill(plan: &GridPlan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
-    let bar = output::bar(plan.samples(), &format!("measuring {name}"), false);
+    let bar = output::bar(
+        plan.samples(),
+        &format!("measuring {name}"),
+        output::Counted::Steps,
+    );
     let grid = plan.fill(name, |case| {
         bar.inc(1);
         ask(case)

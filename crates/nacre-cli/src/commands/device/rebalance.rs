@@ -51,7 +51,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn rebalance(pool: &Path, store: &Store) -> Result<Report> {
     let mut bar: Option<ProgressBar> = None;
     let done = store.rebalance(&mut |progress| {
-        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebalancing", true));
+        let bar = bar.get_or_insert_with(|| {
+            output::bar(progress.total, "rebalancing", output::Counted::Bytes)
+        });
         bar.set_length(progress.total);
         bar.set_position(progress.done);
         ControlFlow::Continue(())

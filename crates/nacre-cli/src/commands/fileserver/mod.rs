@@ -193,7 +193,11 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
     let most = arguments.threads.iter().copied().max().unwrap_or(1);
     let streams = played::record(mix, most, arguments.think)?;
     let bytes = played_bytes(mix);
-    let bar = output::bar(arguments.threads.len() as u64, "playing", false);
+    let bar = output::bar(
+        arguments.threads.len() as u64,
+        "playing",
+        output::Counted::Steps,
+    );
     let rows: Vec<Row> = arguments
         .threads
         .iter()
