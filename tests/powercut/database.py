@@ -5,28 +5,15 @@
 
 Row n is a function of n. LOG, outside of the pool, holds the number of the last row that was committed.
 """
-import os
 import random
 import sqlite3
 import sys
 
+from acknowledged import committed, remember
+
 
 def contents(number):
     return random.Random(number).randbytes(number * 7919 % 6000)
-
-
-def committed(log):
-    try:
-        with open(log) as file:
-            return int(file.read() or 0)
-    except FileNotFoundError:
-        return 0
-
-
-def remember(log, number):
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT)
-    os.pwrite(handle, b"%012d" % number, 0)
-    os.close(handle)
 
 
 def connect(folder):

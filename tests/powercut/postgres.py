@@ -6,9 +6,10 @@
 The server runs and is found through PGHOST and the like. Row n is a function of n. LOG, outside of the pool, holds the
 number of the last row that was committed.
 """
-import os
 import subprocess
 import sys
+
+from acknowledged import committed, remember
 
 CONTENTS = "repeat(md5({0}::text), {0} * 7919 % 150)"
 PSQL = ["psql", "-qAt", "-v", "ON_ERROR_STOP=1"]
@@ -17,20 +18,6 @@ PSQL = ["psql", "-qAt", "-v", "ON_ERROR_STOP=1"]
 def ask(question):
     done = subprocess.run([*PSQL, "-c", question], check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
-
-
-def committed(log):
-    try:
-        with open(log) as file:
-            return int(file.read() or 0)
-    except FileNotFoundError:
-        return 0
-
-
-def remember(log, number):
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT)
-    os.pwrite(handle, b"%012d" % number, 0)
-    os.close(handle)
 
 
 def verify(log):

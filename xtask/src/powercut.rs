@@ -148,7 +148,7 @@ impl Machine {
     fn add_disk(&mut self, programs: &Path) -> Outcome<()> {
         let failed = |error: std::io::Error| error.to_string();
         compile("synced.c", &programs.join("synced"))?;
-        for script in ["database.py", "postgres.py"] {
+        for script in ["acknowledged.py", "database.py", "postgres.py"] {
             let source = workspace_root().join("tests/powercut").join(script);
             fs::copy(source, programs.join(script)).map_err(failed)?;
         }

@@ -7,6 +7,8 @@ use std::env;
 use std::ffi::OsString;
 
 const EXAMPLES: &str = "\
+A pool is a file system in a file, on a disk or in a memory device. Programs see it as a folder.
+
 Start here:
   nacre run -- bash                          a shell in which /nacre is a file system in memory
   nacre create --size 10G my.pool            make a pool of your own
@@ -29,41 +31,41 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Run(commands::run::Arguments),
     Create(commands::create::Arguments),
     Info(commands::info::Arguments),
-    Check(commands::check::Arguments),
-    Scrub(commands::scrub::Arguments),
-    Grow(commands::grow::Arguments),
-    Device(commands::device::Arguments),
-    Delete(commands::delete::Arguments),
-    Run(commands::run::Arguments),
+    List(commands::list::Arguments),
+    Top(commands::top::Arguments),
     Mount(commands::mount::Arguments),
     Umount(commands::mount::UmountArguments),
-    Wear(commands::wear::Arguments),
-    Emulate(commands::emulate::Arguments),
-    Calibrate(commands::calibrate::Arguments),
-    Model(commands::model::Arguments),
-    Fileserver(commands::fileserver::Arguments),
-    Experiments(commands::experiments::Arguments),
     Ls(commands::ls::Arguments),
     Cat(commands::cat::Arguments),
     Cp(commands::cp::Arguments),
     Mv(commands::mv::Arguments),
     Rm(commands::rm::Arguments),
     Mkdir(commands::mkdir::Arguments),
+    Export(commands::export::Arguments),
+    Import(commands::import::Arguments),
     Clone(commands::clone::Arguments),
     Snapshot(commands::snapshot::Arguments),
     Sync(commands::sync::Arguments),
+    Check(commands::check::Arguments),
+    Scrub(commands::scrub::Arguments),
+    Grow(commands::grow::Arguments),
+    Device(commands::device::Arguments),
+    Delete(commands::delete::Arguments),
     Objects(commands::objects::Arguments),
-    Export(commands::export::Arguments),
-    Import(commands::import::Arguments),
-    List(commands::list::Arguments),
-    Top(commands::top::Arguments),
-    Plans(commands::plans::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),
     BenchDiskWorker(bench::disk::worker::Arguments),
     BenchCount(bench::count::Arguments),
+    Wear(commands::wear::Arguments),
+    Emulate(commands::emulate::Arguments),
+    Calibrate(commands::calibrate::Arguments),
+    Model(commands::model::Arguments),
+    Fileserver(commands::fileserver::Arguments),
+    Experiments(commands::experiments::Arguments),
+    Plans(commands::plans::Arguments),
     Completions(commands::completions::Arguments),
     Man(commands::completions::ManArguments),
 }

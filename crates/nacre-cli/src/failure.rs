@@ -162,7 +162,8 @@ fn remedy_for_volume(error: &VolumeError) -> String {
         }
         VolumeError::NotAPool { .. } => format!(", or make a pool in a new file with {NEW}"),
         VolumeError::Media(MediaError::PermissionDenied(_) | MediaError::MountedReadOnly(_)) => {
-            "; `nacre run` and `nacre mount` show it with --read-only".to_owned()
+            "; with read permission alone `nacre run` and `nacre mount` show it with --read-only"
+                .to_owned()
         }
         _ => String::new(),
     }

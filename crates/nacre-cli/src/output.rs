@@ -96,12 +96,18 @@ pub fn in_shell(word: &str) -> String {
     }
 }
 
+/// What a bar counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Bytes,
+    Steps,
+}
+
 /// A bar for long work, on standard error and only on a terminal.
-pub fn bar(total: u64, what: &str, bytes: bool) -> ProgressBar {
-    let counts = if bytes {
-        "{bytes}/{total_bytes} {binary_bytes_per_sec}"
-    } else {
-        "{human_pos}/{human_len} {per_sec}"
+pub fn bar(total: u64, what: &str, counted: Counted) -> ProgressBar {
+    let counts = match counted {
+        Counted::Bytes => "{bytes}/{total_bytes} {binary_bytes_per_sec}",
+        Counted::Steps => "{human_pos}/{human_len} {per_sec}",
     };
     let template = format!("{{msg}} {{wide_bar}} {counts} {{eta}}");
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());

@@ -62,32 +62,8 @@ pub fn heat_map(map: &HeatMap<'_>) -> String {
         "<rect x=\"{MARGIN}\" y=\"30\" width=\"{}\" height=\"{tall}\" fill=\"none\" stroke=\"#ccc\"/>",
         COLUMNS as f64 * CELL
     );
-    for row in (0..rows).step_by(ROWS_TO_ADDRESS[usize::from(rows > 16)]) {
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\">{}</text>",
-            MARGIN - 6.0,
-            row as f64 * CELL + 38.0,
-            address(row as u64 * COLUMNS as u64 * map.part)
-        );
-    }
-    for (place, &count) in map
-        .cells
-        .iter()
-        .enumerate()
-        .filter(|(_, count)| **count > 0)
-    {
-        let from = place as u64 * map.part;
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{}\" y=\"{}\" width=\"5\" height=\"5\" fill=\"{}\"><title>{} to {}: {count} writes</title></rect>",
-            (place % COLUMNS) as f64 * CELL + MARGIN,
-            (place / COLUMNS) as f64 * CELL + 30.0,
-            colour(count, most),
-            address(from),
-            address(from + map.part)
-        );
-    }
+    addresses(&mut svg, map, rows);
+    squares(&mut svg, map, most);
     scale(&mut svg, tall + 44.0, most);
     let row = crate::size::human(COLUMNS as u64 * map.part);
     let shown = (last as u64 + 1) * map.part;
@@ -102,6 +78,36 @@ pub fn heat_map(map: &HeatMap<'_>) -> String {
         crate::size::human(map.part)
     );
     svg
+}
+
+/// What lies at the start of some rows.
+fn addresses(svg: &mut String, map: &HeatMap<'_>, rows: usize) {
+    for row in (0..rows).step_by(ROWS_TO_ADDRESS[usize::from(rows > 16)]) {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\">{}</text>",
+            MARGIN - 6.0,
+            row as f64 * CELL + 38.0,
+            address(row as u64 * COLUMNS as u64 * map.part)
+        );
+    }
+}
+
+/// A square for each part that was written.
+fn squares(svg: &mut String, map: &HeatMap<'_>, most: u64) {
+    let counts = map.cells.iter().enumerate();
+    for (place, &count) in counts.filter(|(_, count)| **count > 0) {
+        let from = place as u64 * map.part;
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{}\" y=\"{}\" width=\"5\" height=\"5\" fill=\"{}\"><title>{} to {}: {count} writes</title></rect>",
+            (place % COLUMNS) as f64 * CELL + MARGIN,
+            (place / COLUMNS) as f64 * CELL + 30.0,
+            colour(count, most),
+            address(from),
+            address(from + map.part)
+        );
+    }
 }
 
 /// The colours with their counts.

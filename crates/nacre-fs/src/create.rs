@@ -3,7 +3,7 @@
 use crate::Fs;
 use crate::acl::Inherited;
 use crate::error::{FsError, Result};
-use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
+use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, is_directory};
 use crate::live::{LiveEntry, check_linked};
 use crate::name::{check_name, is_dot_or_dot_dot};
 use crate::permission::{Caps, Cred, check_thawed, inherit};
@@ -345,7 +345,7 @@ impl Fs {
     fn commit_new(&self, tx: Tx<'_>, object: ObjectId, pinned: bool) -> Result<InodeRef> {
         let generation = tx.generation(object)?;
         let node = InodeRef {
-            ino: ino_of(object),
+            ino: object.ino(),
             generation,
         };
         if !pinned {

@@ -24,19 +24,8 @@ pub struct InodeRef {
 impl InodeRef {
     #[inline]
     pub(crate) fn object(self) -> ObjectId {
-        object_of(self.ino)
+        self.ino.object()
     }
-}
-
-/// An inode is an object seen from the file system: same number.
-#[inline]
-pub(crate) fn object_of(ino: Ino) -> ObjectId {
-    ObjectId(ino.0)
-}
-
-#[inline]
-pub(crate) fn ino_of(object: ObjectId) -> Ino {
-    Ino(object.0)
 }
 
 /// The seven types of POSIX files.

@@ -2,7 +2,7 @@
 
 use crate::Fs;
 use crate::error::{FsError, Result};
-use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object_of};
+use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
 use crate::live::{LiveEntry, check_linked};
 use crate::name::check_name;
 use crate::permission::{Access, Cred, Guarded, check_access};
@@ -103,14 +103,14 @@ impl Fs {
     /// The root directory.
     pub fn root(&self) -> InodeRef {
         InodeRef {
-            ino: ino_of(ROOT),
+            ino: ROOT.ino(),
             generation: self.root_generation,
         }
     }
 
     /// The current incarnation of an existing inode.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        let attrs = self.store.attrs(object_of(ino))?;
+        let attrs = self.store.attrs(ino.object())?;
         Ok(InodeRef {
             ino,
             generation: attrs.generation,
@@ -314,7 +314,7 @@ impl Fs {
     /// in the version of the directory.
     fn found(&self, entry: LiveEntry) -> Result<Found> {
         let generation = self.store.generation(entry.object)?;
-        let ino = ino_of(entry.object);
+        let ino = entry.object.ino();
         Ok(Found {
             node: InodeRef { ino, generation },
             file_type: entry.file_type,
@@ -345,7 +345,7 @@ impl Fs {
     /// Absolute path of a directory inside the pool.
     pub fn path_of(&self, dir: Ino) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
-        let mut here = object_of(dir);
+        let mut here = dir.object();
         let mut climb = Climb::default();
         while here != ROOT {
             climb.pass(here)?;

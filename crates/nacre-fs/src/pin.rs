@@ -6,7 +6,7 @@
 
 use crate::Fs;
 use crate::error::Result;
-use crate::inode::{InodeRef, ino_of, object_of};
+use crate::inode::InodeRef;
 use crate::permission::{Access, Cred};
 use nacre_session::SlotRef;
 use nacre_types::{Ino, ObjectId};
@@ -38,7 +38,7 @@ impl Fs {
     /// Gives a pin back. The last one of an inode without a name frees it.
     #[inline]
     pub fn unpin(&self, ino: Ino) -> Result<()> {
-        let object = object_of(ino);
+        let object = ino.object();
         if self.drop_pin(object)? {
             self.free_if_unused(object)?;
         }
@@ -97,7 +97,7 @@ impl Fs {
         tx.remove(object)?;
         tx.commit()?;
         Ok(Some(InodeRef {
-            ino: ino_of(object),
+            ino: object.ino(),
             generation: attrs.generation,
         }))
     }

@@ -5,7 +5,7 @@
 
 use crate::Fs;
 use crate::error::{FsError, Result};
-use crate::inode::{FileType, InodeRef, ino_of, is_directory};
+use crate::inode::{FileType, InodeRef, is_directory};
 use crate::live::{LiveEntry, check_linked};
 use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
@@ -103,7 +103,7 @@ impl Fs {
         cookie: u64,
         sink: &mut DirSink<'_>,
     ) -> Result<()> {
-        let parent = ino_of(self.parent_of(dir.object(), attrs.parent));
+        let parent = self.parent_of(dir.object(), attrs.parent).ino();
         let dots = [(dir.ino, &b"."[..]), (parent, &b".."[..])];
         for (at, (ino, name)) in (0..=COOKIE_DOT_DOT).zip(dots) {
             let entry = DirEntry {
@@ -148,7 +148,7 @@ impl Fs {
 
 fn dir_entry(entry: LiveEntry, name: &[u8], hash: u64) -> DirEntry<'_> {
     DirEntry {
-        ino: ino_of(entry.object),
+        ino: entry.object.ino(),
         file_type: entry.file_type,
         name,
         next_cookie: hash + 1,

@@ -7,7 +7,7 @@
 use crate::Fs;
 use crate::attributes::SetTime;
 use crate::error::{FsError, Result};
-use crate::inode::{InodeRef, is_directory, object_of};
+use crate::inode::{InodeRef, is_directory};
 use bitflags::bitflags;
 use nacre_session::{MessageKey, Session, Watch, WatchId};
 use nacre_store::layout::EntryKey;
@@ -211,7 +211,7 @@ impl Fs {
     fn is_named(&self, node: InodeRef, dir: Ino, name: &[u8]) -> bool {
         let mut room = EntryKey::room();
         let key = room.of(self.seed, name);
-        let dir = object_of(dir);
+        let dir = dir.object();
         let entry = self.store.read_stable(dir, || Ok(self.entry(dir, key)));
         matches!(entry, Ok(Ok(Some(entry))) if entry.object == node.object())
     }
@@ -295,6 +295,7 @@ impl Fs {
     pub fn begin_watch(&self, node: InodeRef, mask: Events) -> Result<(NewWatch, String)> {
         let session = self.store.session();
         let id = session.new_watch_id();
+        // Whatever is lacking: inotify(7) has no other error for it.
         session.make_shadow(id).map_err(|_| FsError::NoSpace)?;
         Ok((NewWatch { id, node, mask }, Session::shadow_name(id)))
     }

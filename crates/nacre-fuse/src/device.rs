@@ -1,6 +1,6 @@
 //! /dev/fuse: mounting, and the messages that go through it.
 
-use crate::table::unmount;
+use crate::table::{Unmount, unmount};
 use crate::wire::REQUEST_HEADER;
 use nix::mount::MsFlags;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -103,7 +103,7 @@ impl Drop for Device {
     /// What nobody serves must not stay.
     fn drop(&mut self) {
         if !self.is_gone() {
-            let _gone_meanwhile = unmount(&self.folder, true);
+            let _gone_meanwhile = unmount(&self.folder, Unmount::Lazily);
         }
     }
 }

@@ -27,4 +27,4 @@ mod wire;
 
 pub use device::Options;
 pub use mount::{FrontEnd, Mounted};
-pub use table::{MountState, mounted_at, state, unmount};
+pub use table::{MountState, Unmount, mounted_at, state, unmount};

@@ -33,24 +33,39 @@ pub fn state(folder: &Path) -> MountState {
     }
 }
 
-/// Takes the mount away. If it is `lazy` or dead, programs that still use it keep what they have.
-pub fn unmount(folder: &Path, lazy: bool) -> io::Result<()> {
-    let lazy = lazy || state(folder) == MountState::Dead;
-    let flags = if lazy {
-        MntFlags::MNT_DETACH
-    } else {
-        MntFlags::empty()
+/// When a mount is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmount {
+    /// If no program uses it; at once if it is dead.
+    Unused,
+    /// At once. Programs that use it keep what they have until they end.
+    Lazily,
+}
+
+/// Takes the mount away.
+pub fn unmount(folder: &Path, when: Unmount) -> io::Result<()> {
+    let when = match when {
+        Unmount::Unused if state(folder) == MountState::Dead => Unmount::Lazily,
+        when => when,
+    };
+    let flags = match when {
+        Unmount::Lazily => MntFlags::MNT_DETACH,
+        Unmount::Unused => MntFlags::empty(),
     };
     match umount2(folder, flags | MntFlags::UMOUNT_NOFOLLOW) {
-        Err(nix::errno::Errno::EPERM) => unmount_by_helper(folder, lazy),
+        Err(nix::errno::Errno::EPERM) => unmount_by_helper(folder, when),
         done => Ok(done?),
     }
 }
 
 /// Ordinary users need the program that may do it for them.
-fn unmount_by_helper(folder: &Path, lazy: bool) -> io::Result<()> {
+fn unmount_by_helper(folder: &Path, when: Unmount) -> io::Result<()> {
     let mut helper = Command::new("fusermount3");
-    helper.arg(if lazy { "-uz" } else { "-u" }).arg("--");
+    let how = match when {
+        Unmount::Lazily => "-uz",
+        Unmount::Unused => "-u",
+    };
+    helper.args([how, "--"]);
     let output = helper.arg(folder).output().map_err(|error| {
         io::Error::new(
             error.kind(),

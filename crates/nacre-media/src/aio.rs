@@ -12,6 +12,7 @@ use rustix::process::getpid;
 use rustix::time::Timespec;
 
 use crate::confined::is_confined;
+use crate::error::last_errno;
 
 /// A call, as the kernel knows it.
 #[repr(C)]
@@ -237,6 +238,5 @@ impl Drop for Context {
 }
 
 fn answer(result: c_long) -> Result<usize, Errno> {
-    let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
-    usize::try_from(result).map_err(|_| failed())
+    usize::try_from(result).map_err(|_| last_errno())
 }

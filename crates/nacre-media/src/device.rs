@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use nacre_types::PAGE_SIZE;
 use rustix::fs::{
     Access as Right, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat,
     accessat, fallocate, fstat, fstatfs, ftruncate, ioctl_blksszget, major, minor, open, readlink,
@@ -32,7 +33,6 @@ const USUAL_FDS: u64 = 1024;
 /// How often, and after which pauses, a device that seems claimed is looked at.
 const CLAIM_ROUNDS: u32 = 5;
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
-const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 
 const TMPFS: u64 = 0x0102_1994;
@@ -269,7 +269,7 @@ impl Device {
                 let granule = sysfs::dax_alignment(&sys_folder).unwrap_or(HUGE_PAGE);
                 (Backing::DevDax, granule, len)
             }
-            FileType::BlockDevice => (Backing::Block, PAGE, block_size(&fd, path)?),
+            FileType::BlockDevice => (Backing::Block, PAGE_SIZE, block_size(&fd, path)?),
             _ => {
                 let system =
                     fstatfs(&fd).map_err(|errno| failed("examine its file system", errno))?;
@@ -495,9 +495,9 @@ fn high_fd_below(limit: Rlimit) -> i32 {
 
 fn backing_of(file_system: u64, block: u64) -> (Backing, u64) {
     match file_system {
-        TMPFS | RAMFS => (Backing::Memory, PAGE),
+        TMPFS | RAMFS => (Backing::Memory, PAGE_SIZE),
         HUGETLBFS => (Backing::HugePages, block),
-        _ => (Backing::File, PAGE),
+        _ => (Backing::File, PAGE_SIZE),
     }
 }
 
@@ -505,11 +505,11 @@ fn backing_of(file_system: u64, block: u64) -> (Backing, u64) {
 fn block_size(fd: &OwnedFd, path: &Path) -> Result<u64, MediaError> {
     let failed = |errno| refused(path, "ask for its size", errno);
     let sector = ioctl_blksszget(fd).map_err(failed)?;
-    if u64::from(sector) > PAGE {
+    if u64::from(sector) > PAGE_SIZE {
         return Err(MediaError::GranuleTooLarge {
             path: path.to_owned(),
             granule: sector.into(),
-            most: PAGE,
+            most: PAGE_SIZE,
         });
     }
     // What BLKGETSIZE64 answers.

@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+/// Why the system call that was made last failed.
+pub(crate) fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
 /// The program's memory cannot be accessed (`EFAULT`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the program's memory cannot be accessed")]

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::device::{Device, refused};
-use crate::error::MediaError;
+use crate::error::{MediaError, last_errno};
 
 /// What a hold allows others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, lock: &mut libc::flock) -> Resu
     // SAFETY: the kernel reads and writes one `flock`, which is borrowed for the call.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) };
     if result < 0 {
-        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        return Err(last_errno());
     }
     Ok(())
 }

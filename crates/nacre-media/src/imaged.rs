@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
+use nacre_types::{DeviceOffset, LINE_SIZE, PAGE_SIZE, StoreKind};
 
 use crate::arch;
 use crate::error::{CopyError, MediaFailed};
 use crate::fault::POISON;
 use crate::image::{CHUNK, Image};
 use crate::kind::Access;
-use crate::map::PAGE;
 use crate::media::Media;
 use crate::mirror::Mirror;
 use crate::token::Unfenced;
@@ -18,14 +17,14 @@ use crate::user::{UserBytesMut, ZEROS};
 
 /// Two pages of [`POISON`]: a page's worth from any place within the first.
 #[repr(align(4096))]
-struct Poisoned([u8; 2 * PAGE as usize]);
+struct Poisoned([u8; 2 * PAGE_SIZE as usize]);
 
-static POISONED: Poisoned = Poisoned([POISON; 2 * PAGE as usize]);
+static POISONED: Poisoned = Poisoned([POISON; 2 * PAGE_SIZE as usize]);
 
 /// As many bytes of poison, aligned as `at` is. They are only read.
 fn poisoned(at: DeviceOffset, len: u64) -> *mut u8 {
-    assert!(len <= PAGE, "more than a page is loaded at once");
-    let skip = (at.get() % PAGE) as usize;
+    assert!(len <= PAGE_SIZE, "more than a page is loaded at once");
+    let skip = (at.get() % PAGE_SIZE) as usize;
     POISONED.0[skip..].as_ptr().cast_mut()
 }
 

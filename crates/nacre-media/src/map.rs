@@ -14,8 +14,6 @@ use crate::error::MediaError;
 use crate::kind::Access;
 use crate::kind::{DeviceKind, FlushMethod};
 
-pub(crate) const PAGE: u64 = 4096;
-
 /// A range of a device.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nacre_types::{DeviceOffset, LINE_SIZE};
+use nacre_types::{DeviceOffset, LINE_SIZE, PAGE_SIZE};
 
 use crate::address_range::AddressRange;
 use crate::arch::{Copier, copier};
@@ -129,9 +129,9 @@ impl Media {
 
     /// As [`Media::memory`], at a reserved place of at least `len` bytes.
     pub fn memory_at(len: u64, place: AddressRange) -> Result<Self, MediaError> {
-        let len = len.max(1).next_multiple_of(map::PAGE);
+        let len = len.max(1).next_multiple_of(PAGE_SIZE);
         map::map_memory(len, &place)?;
-        let watched = Watched::new(place.start(), len as usize, map::PAGE as usize)?;
+        let watched = Watched::new(place.start(), len as usize, PAGE_SIZE as usize)?;
         let window = Window { start: 0, len };
         Ok(Self::assemble(
             window,
@@ -196,7 +196,7 @@ impl Media {
             start: first.start,
             len: first.len,
         };
-        let watched = Watched::new(place.start(), window.len as usize, map::PAGE as usize)?;
+        let watched = Watched::new(place.start(), window.len as usize, PAGE_SIZE as usize)?;
         let (kind, access) = (first.kind, first.access);
         let device = first.device.clone();
         let flush = FlushMethod::Msync;

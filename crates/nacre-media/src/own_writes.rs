@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nacre_types::PAGE_SIZE;
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::confined::file_size_limit;
 use crate::user::UserBytesMut;
 
-const PAGE: u64 = 4096;
 /// So much is mapped at a time.
 const WINDOW: u64 = 2 << 20;
 
@@ -62,10 +62,10 @@ pub fn write_at(file: impl AsFd, bytes: &[u8], at: u64) -> Result<usize, Errno> 
 
 /// Writes the first bytes, as many as are mapped at once.
 fn write_mapped(file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<usize, Errno> {
-    let end = (at / PAGE * PAGE + WINDOW).min(at + bytes.len() as u64);
+    let end = (at / PAGE_SIZE * PAGE_SIZE + WINDOW).min(at + bytes.len() as u64);
     let len = (end - at) as usize;
-    let window = Window::map(file, at / PAGE * PAGE..end)?;
-    window.put((at % PAGE) as usize, &bytes[..len])?;
+    let window = Window::map(file, at / PAGE_SIZE * PAGE_SIZE..end)?;
+    window.put((at % PAGE_SIZE) as usize, &bytes[..len])?;
     Ok(len)
 }
 

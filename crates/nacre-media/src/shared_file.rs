@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 
+use nacre_types::PAGE_SIZE;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::map::{PAGE, leave_out_of_core_dumps};
+use crate::map::leave_out_of_core_dumps;
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 const SHARED: MapFlags = MapFlags::SHARED.union(MapFlags::NORESERVE);
@@ -44,7 +45,7 @@ impl SharedMemory {
 
     /// A page that nobody reads. It keeps the open file description, and locks of that.
     pub fn keeping(file: impl AsFd) -> Result<SharedMemory, Errno> {
-        let len = PAGE as usize;
+        let len = PAGE_SIZE as usize;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe { mmap(null_mut(), len, ProtFlags::empty(), SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;

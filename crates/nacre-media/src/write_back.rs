@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::null_mut;
 
 use libc::{SYNC_FILE_RANGE_WAIT_AFTER, SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE};
+use nacre_types::PAGE_SIZE;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
-const PAGE: usize = 4096;
+use crate::error::last_errno;
 
 /// The kernel begins to write what it holds of a range.
 pub fn begin_write_back(fd: impl AsFd, range: Range<u64>) -> Result<(), Errno> {
@@ -35,21 +36,30 @@ fn write_back(fd: impl AsFd, range: Range<u64>, how: u32) -> Result<(), Errno> {
     // SAFETY: the call takes numbers alone.
     match unsafe { libc::sync_file_range(fd.as_fd().as_raw_fd(), at, len, how) } {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Err(last_errno()),
     }
 }
 
 /// What the device took is durable on return, and so is where it belongs. `msync` is the one call
 /// that does this and waits for a part of a file only: here the page at `at`.
 fn flush(fd: impl AsFd, at: u64) -> Result<(), Errno> {
-    let at = at / PAGE as u64 * PAGE as u64;
+    let at = at / PAGE_SIZE * PAGE_SIZE;
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-    let page = unsafe { mmap(null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, fd, at)? };
+    let page = unsafe {
+        mmap(
+            null_mut(),
+            PAGE_SIZE as usize,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            fd,
+            at,
+        )?
+    };
     // SAFETY: the page was just mapped, and nobody else knows it.
     unsafe {
-        let done = msync(page, PAGE, MsyncFlags::SYNC);
+        let done = msync(page, PAGE_SIZE as usize, MsyncFlags::SYNC);
         // It was just mapped, so this cannot fail.
-        let _ = munmap(page, PAGE);
+        let _ = munmap(page, PAGE_SIZE as usize);
         done
     }
 }

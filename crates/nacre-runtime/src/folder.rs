@@ -188,11 +188,8 @@ impl Folder {
     pub fn folder(&self, name: &str, make: bool) -> Outcome<Option<Folder>> {
         let path = self.place(name)?;
         let made = make && self.make_folder(name, &path)?;
-        let fd = match openat(&self.fd, name, FOLDER_FLAGS, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(RuntimeError::Foreign(path)),
-            Err(errno) => return Err(system("open", &path, errno)),
+        let Some(fd) = self.open_folder(name, &path)? else {
+            return Ok(None);
         };
         if made {
             give(&fd, self.trust, self.trust.folder_mode())
@@ -224,10 +221,8 @@ impl Folder {
     /// As [`Folder::shared_folder`]; `None` if it is missing.
     pub fn found_shared_folder(&self, name: &str) -> Outcome<Option<Folder>> {
         let path = self.place(name)?;
-        let fd = match openat(&self.fd, name, FOLDER_FLAGS, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(RuntimeError::Foreign(path)),
-            other => other.map_err(|errno| system("open", &path, errno))?,
+        let Some(fd) = self.open_folder(name, &path)? else {
+            return Ok(None);
         };
         let found = fstat(&fd).map_err(|errno| system("examine", &path, errno))?;
         match self.trust.made(&found) {
@@ -237,6 +232,16 @@ impl Folder {
                 trust: self.trust,
             })),
             false => Err(RuntimeError::Foreign(path)),
+        }
+    }
+
+    /// `None` if it is missing. Its owner is not looked at.
+    fn open_folder(&self, name: &str, path: &Path) -> Outcome<Option<OwnedFd>> {
+        match openat(&self.fd, name, FOLDER_FLAGS, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(RuntimeError::Foreign(path.to_owned())),
+            Err(errno) => Err(system("open", path, errno)),
         }
     }
 

@@ -43,9 +43,9 @@ mod write_mode;
 
 pub use balance::{RebalanceProgress, Rebalanced};
 pub use data::{
-    ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, Holes,
-    LoadedRange, MAX_FILE_SIZE, MappedRange, MappedRun, Shares, SharesSum, ShownPage, Statfs,
-    WritePosition, WriteTicket,
+    ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, EndOfFile, Extent, FileHead,
+    Holes, LoadedRange, MAX_FILE_SIZE, MappedRange, MappedRun, Shares, SharesSum, ShownPage,
+    Statfs, WritePosition, WriteTicket,
 };
 pub use error::{Corruption, Fast, Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};

@@ -30,8 +30,8 @@ pub const UNIT_SIZE: u64 = 4096;
 pub const UNIT_SHIFT: u32 = 12;
 /// Bytes in a cache line, the granule of flushing.
 pub const LINE_SIZE: u64 = 64;
-/// Bytes in an XPLine, the granule in which Optane-like media write.
-pub const XPLINE_SIZE: u64 = 256;
+/// Bytes in a page, the least that the kernel maps.
+pub const PAGE_SIZE: u64 = 4096;
 /// Bytes in a metadata or log block.
 pub const BLOCK_SIZE: u64 = if cfg!(feature = "explore") {
     256 << 10

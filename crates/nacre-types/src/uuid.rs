@@ -28,11 +28,6 @@ impl Uuid {
         let all = u128::from_le_bytes(self.0);
         [all as u64, (all >> 64) as u64]
     }
-
-    /// Whether all bits are zero, which names nothing.
-    pub const fn is_nil(self) -> bool {
-        u128::from_le_bytes(self.0) == 0
-    }
 }
 
 fn random_bytes() -> [u8; 16] {
@@ -118,6 +113,5 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a.0[6] >> 4, 4);
         assert_eq!(a.0[8] >> 6, 2);
-        assert!(!a.is_nil());
     }
 }

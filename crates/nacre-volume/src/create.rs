@@ -82,45 +82,15 @@ impl Volume {
     /// Only labels are written: what else the devices held stays until it is overwritten. Copies
     /// forget it, where that takes no time.
     pub fn create(devices: &[DeviceSpec], options: CreateOptions) -> Result<Self, VolumeError> {
-        if devices.is_empty() {
-            return Err(VolumeError::NoDevices);
-        }
-        if devices.len() > MAX_DEVICES {
-            return Err(VolumeError::TooManyDevices(devices.len()));
-        }
-        let has_copies = options.copies > 1;
-        refuse_other_numbers(options.copies, devices.len())?;
-        let front = devices.len().saturating_sub(options.behind);
-        if front == 0 || options.behind > 0 && has_copies {
-            return Err(VolumeError::Behind {
-                path: devices[0].path.clone(),
-                why: "a device in front is needed, and no copies",
-            });
-        }
-        let least = options.least * options.copies.max(1) as u64;
-        let mut taken = Taken::sharing(least, front);
-        taken.force = options.force;
-        for spec in devices {
-            taken.take(spec, options.force)?;
-        }
-        taken.refuse_less_than(front, least)?;
-        taken.resize()?;
+        let front = devices_in_front(devices, options)?;
+        let taken = take(devices, front, options)?;
         let pool = Uuid::random();
         let mut parts: Vec<Part> = taken.parts(options.granularity)?;
         if options.behind > 0 {
             refuse_disks(&parts[..front])?;
         }
-        if let [part] = &mut parts[..] {
-            add_journal(pool, part, options)?;
-        }
-        let mut common = 0;
-        if has_copies {
-            let journal = wanted_journal(&parts, options)?;
-            make_copies(&mut parts, journal, options.granularity)?;
-            common = own_parts(&mut parts, options)?;
-        } else if parts.len() > 1 && options.behind == 0 {
-            add_journal_to_first(&mut parts, options)?;
-        }
+        let common = add_journals(pool, &mut parts, options)?;
+        let has_copies = options.copies > 1;
         let stripe = match front == 1 || has_copies && common == 0 {
             true => Stripe::None,
             false => options.stripe.unwrap_or(Stripe::USUAL),
@@ -138,11 +108,11 @@ impl Volume {
             gone: &Gone::default(),
         };
         write_labels(shared, &parts)?;
-        if has_copies {
-            parts.iter().for_each(forget_contents);
-        }
         let volume = match has_copies {
-            true => Self::of_new_copies(&parts)?,
+            true => {
+                parts.iter().for_each(forget_contents);
+                Self::of_new_copies(&parts)?
+            }
             false => Self::assemble(pool, arrangement, &parts, &Gone::default())?,
         };
         if let Some(cache) = volume.cache.as_ref().filter(|_| parts.len() > 1) {
@@ -151,6 +121,63 @@ impl Volume {
         taken.keep();
         Ok(volume)
     }
+}
+
+/// How many devices stand in front, if the numbers can be.
+fn devices_in_front(devices: &[DeviceSpec], options: CreateOptions) -> Result<usize, VolumeError> {
+    let Some(first) = devices.first() else {
+        return Err(VolumeError::NoDevices);
+    };
+    if devices.len() > MAX_DEVICES {
+        return Err(VolumeError::TooManyDevices(devices.len()));
+    }
+    refuse_other_numbers(options.copies, devices.len())?;
+    let front = devices.len().saturating_sub(options.behind);
+    match front == 0 || options.behind > 0 && options.copies > 1 {
+        true => Err(VolumeError::Behind {
+            path: first.path.clone(),
+            why: "a device in front is needed, and no copies",
+        }),
+        false => Ok(front),
+    }
+}
+
+/// Opens all devices, makes the files that are missing, and gives each its size.
+fn take(
+    devices: &[DeviceSpec],
+    front: usize,
+    options: CreateOptions,
+) -> Result<Taken, VolumeError> {
+    let least = options.least * options.copies.max(1) as u64;
+    let mut taken = Taken::sharing(least, front);
+    taken.force = options.force;
+    for spec in devices {
+        taken.take(spec, options.force)?;
+    }
+    taken.refuse_less_than(front, least)?;
+    taken.resize()?;
+    Ok(taken)
+}
+
+/// Gives the devices that are to have one a journal. Answers how much all of them hold, if each has
+/// a part of its own, else 0.
+fn add_journals(
+    pool: Uuid,
+    parts: &mut [Part],
+    options: CreateOptions,
+) -> Result<u64, VolumeError> {
+    if let [part] = parts {
+        add_journal(pool, part, options)?;
+    }
+    if options.copies > 1 {
+        let journal = wanted_journal(parts, options)?;
+        make_copies(parts, journal, options.granularity)?;
+        return own_parts(parts, options);
+    }
+    if parts.len() > 1 && options.behind == 0 {
+        add_journal_to_first(parts, options)?;
+    }
+    Ok(0)
 }
 
 /// Copies need as many devices.

@@ -212,27 +212,9 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.cache = U64::new(label.cache);
     raw.saved_every = U32::new(label.saved_every);
     raw.stripe = U64::new(label.stripe.bytes());
-    let journal = if label.journal > 0 { JOURNAL } else { 0 };
-    let copies = if label.has_copies() { COPIES } else { 0 };
-    let behind = if label.behind > 0 { BEHIND } else { 0 };
     raw.behind = U16::new(label.behind as u16);
-    let stay = label.devices.iter().all(|it| it.stay == Stay::Stays);
-    let leaves = match stay || label.has_copies() {
-        true => 0,
-        false => LEAVES,
-    };
-    let disks = match label.journal > 0 && label.has_copies() {
-        true => DISKS,
-        false => 0,
-    };
-    let parts = match (label.is_parts(), leaves) {
-        (false, _) => 0,
-        (true, 0) => PARTS,
-        (true, _) => PARTS | PARTS_LEAVE,
-    };
-    let common = if label.common > 0 { COMMON } else { 0 };
     raw.common = U64::new(label.common);
-    raw.incompatible = U64::new(journal | copies | behind | leaves | disks | parts | common);
+    raw.incompatible = U64::new(features_of(label));
     if let Some(header) = label.header {
         raw.header_device = U16::new(header.device as u16);
         raw.header_at = U64::new(header.at);
@@ -250,18 +232,40 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.speed = U32::new(label.granularity.speed);
     raw.emulates[..label.emulates.len()].copy_from_slice(label.emulates.as_bytes());
     for (entry, device) in raw.table.iter_mut().zip(&label.devices) {
-        let path = device.path.as_os_str().as_bytes();
-        entry.device = device.uuid.0;
-        entry.size = U64::new(device.size);
-        entry.data = U64::new(device.data);
-        entry.path_len = U16::new(path.len() as u16);
-        entry.state = device.state.map_or(device.stay as u8, |state| state as u8);
-        entry.vacant = u8::from(label.has_copies() && device.stay == Stay::Gone);
-        entry.replaces = label.place_of(device.replaces).map_or(0, |at| at as u8 + 1);
-        entry.path[..path.len()].copy_from_slice(path);
+        encode_device(entry, device, label);
     }
     raw.crc = U32::new(crc32c(raw.as_bytes()));
     raw
+}
+
+fn encode_device(raw: &mut RawDevice, device: &LabelDevice, label: &LabelInfo) {
+    let path = device.path.as_os_str().as_bytes();
+    raw.device = device.uuid.0;
+    raw.size = U64::new(device.size);
+    raw.data = U64::new(device.data);
+    raw.path_len = U16::new(path.len() as u16);
+    raw.state = device.state.map_or(device.stay as u8, |state| state as u8);
+    raw.vacant = u8::from(label.has_copies() && device.stay == Stay::Gone);
+    raw.replaces = label.place_of(device.replaces).map_or(0, |at| at as u8 + 1);
+    raw.path[..path.len()].copy_from_slice(path);
+}
+
+/// What a program must know to use the pool.
+fn features_of(label: &LabelInfo) -> u64 {
+    let (has_journal, has_copies) = (label.journal > 0, label.has_copies());
+    let leaves = !has_copies && label.devices.iter().any(|it| it.stay != Stay::Stays);
+    let features = [
+        (has_journal, JOURNAL),
+        (has_copies, COPIES),
+        (label.behind > 0, BEHIND),
+        (leaves, LEAVES),
+        (has_journal && has_copies, DISKS),
+        (label.is_parts(), PARTS),
+        (label.is_parts() && leaves, PARTS_LEAVE),
+        (label.common > 0, COMMON),
+    ];
+    let present = features.iter().filter(|(is_present, _)| *is_present);
+    present.fold(0, |all, (_, feature)| all | feature)
 }
 
 fn encode_granularity(granularity: &Granularity) -> RawGranularity {

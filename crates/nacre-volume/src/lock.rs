@@ -76,12 +76,6 @@ impl Volume {
             .map(|lock| lock.unwrap_or(PoolLock(Vec::new())))
     }
 
-    /// Waits until nobody else holds the pool exclusively, and takes a share of the lock.
-    pub fn lock_shared(&self) -> Result<PoolLock, VolumeError> {
-        self.lock(FlockOperation::LockShared)
-            .map(|lock| lock.unwrap_or(PoolLock(Vec::new())))
-    }
-
     /// As [`Volume::lock_exclusive`] without waiting; `None` if somebody holds it.
     pub fn try_lock_exclusive(&self) -> Result<Option<PoolLock>, VolumeError> {
         self.lock(FlockOperation::NonBlockingLockExclusive)

@@ -289,7 +289,7 @@ fn a_disk_is_lost_with_either_copy_of_its_label_and_not_where_they_differ() {
     assert_eq!(pool.states("a"), [LegState::Current; 2]);
     pool.put_back("b", &[1; 4096]);
     // Somebody may be writing labels.
-    let lock = volume.lock_shared().unwrap();
+    let lock = volume.lock_exclusive().unwrap();
     volume.check_copies().unwrap();
     assert_eq!(pool.states("a"), [LegState::Current; 2]);
     drop(lock);

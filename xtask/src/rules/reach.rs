@@ -37,9 +37,12 @@ mod tests {
             "mount.session().hold(ofd, slot);",
             "use nacre_store::Store;",
         ] {
-            assert_eq!(check(&tree("vfs", "life.rs", line)).len(), 1, "{line}");
-            assert!(check(&tree("cli", "life.rs", line)).is_empty(), "{line}");
+            assert_eq!(check(&tree("vfs", "fork_exec.rs", line)).len(), 1, "{line}");
+            assert!(
+                check(&tree("cli", "fork_exec.rs", line)).is_empty(),
+                "{line}"
+            );
         }
-        assert!(check(&tree("vfs", "life.rs", "mount.fs.slot();")).is_empty());
+        assert!(check(&tree("vfs", "fork_exec.rs", "mount.fs.slot();")).is_empty());
     }
 }

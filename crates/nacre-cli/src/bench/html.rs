@@ -152,56 +152,60 @@ fn figures(report: &Report, rows: &[RowReport]) -> String {
          <th>tmpfs<th>ext4<th>raw<th>vs tmpfs<th>vs ext4<th>target<th></tr>\n",
     );
     for row in rows {
-        let _ = write!(out, "<tr><td>{}", escape(&row.name));
-        match row.places.get(&Backend::Nacre) {
-            Some(ours) => {
-                let (p50, p99, mean) = (number(ours.p50), number(ours.p99), number(ours.mean));
-                let _ = write!(
-                    out,
-                    "<td>{p50}<td>{p99}<td>{mean}<td>{:.0} %<td>{}",
-                    ours.spread * 100.0,
-                    number(ours.quickest)
-                );
-            }
-            None => out += "<td>-<td>-<td>-<td>-<td>-",
-        }
-        for place in [Backend::Tmpfs, Backend::Ext4, Backend::Raw] {
-            let _ = write!(out, "<td>{}", cell(row, place));
-        }
-        for place in [Backend::Tmpfs, Backend::Ext4] {
-            let _ = match row.ratio(place) {
-                Some(ratio) => write!(
-                    out,
-                    "<td class=\"{}\">{}",
-                    grade(ratio >= 1.0),
-                    factor(ratio)
-                ),
-                None => write!(out, "<td>-"),
-            };
-        }
-        let _ = write!(
-            out,
-            "<td>{}",
-            escape(
-                &row.target
-                    .as_ref()
-                    .map(super::target::Target::text)
-                    .unwrap_or_default()
-            )
-        );
-        if let Some(verdict) = report.verdict(row) {
-            let _ = write!(
-                out,
-                "<td class=\"{}\">{}",
-                grade(verdict.is_met),
-                verdict.text()
-            );
-        } else {
-            out += "<td>";
-        }
-        out += "</tr>\n";
+        line_of_figures(&mut out, report, row);
     }
     out + "</table></details>\n"
+}
+
+fn line_of_figures(out: &mut String, report: &Report, row: &RowReport) {
+    let _ = write!(out, "<tr><td>{}", escape(&row.name));
+    match row.places.get(&Backend::Nacre) {
+        Some(ours) => {
+            let (p50, p99, mean) = (number(ours.p50), number(ours.p99), number(ours.mean));
+            let _ = write!(
+                out,
+                "<td>{p50}<td>{p99}<td>{mean}<td>{:.0} %<td>{}",
+                ours.spread * 100.0,
+                number(ours.quickest)
+            );
+        }
+        None => out.push_str("<td>-<td>-<td>-<td>-<td>-"),
+    }
+    for place in [Backend::Tmpfs, Backend::Ext4, Backend::Raw] {
+        let _ = write!(out, "<td>{}", cell(row, place));
+    }
+    for place in [Backend::Tmpfs, Backend::Ext4] {
+        let _ = match row.ratio(place) {
+            Some(ratio) => write!(
+                out,
+                "<td class=\"{}\">{}",
+                grade(ratio >= 1.0),
+                factor(ratio)
+            ),
+            None => write!(out, "<td>-"),
+        };
+    }
+    let _ = write!(
+        out,
+        "<td>{}",
+        escape(
+            &row.target
+                .as_ref()
+                .map(super::target::Target::text)
+                .unwrap_or_default()
+        )
+    );
+    if let Some(verdict) = report.verdict(row) {
+        let _ = write!(
+            out,
+            "<td class=\"{}\">{}",
+            grade(verdict.is_met),
+            verdict.text()
+        );
+    } else {
+        out.push_str("<td>");
+    }
+    out.push_str("</tr>\n");
 }
 
 fn cell(row: &RowReport, place: Backend) -> String {

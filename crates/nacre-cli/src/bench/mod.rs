@@ -52,7 +52,7 @@ The same unmodified calls are measured on a pool (as `nacre run` starts programs
 tmpfs and ext4, and as bare copies from and to mapped memory (raw). Places take turns in every
 round; shown are medians over the rounds. Leave the machine alone meanwhile.";
 
-/// Measure what calls cost, beside the kernel's file systems and the limit of the memory
+/// Measure what calls cost, beside tmpfs, ext4 and a bare copy of memory
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -235,7 +235,11 @@ fn rounds(
 ) -> Result<Vec<RowReport>> {
     let stop = interrupted()?;
     let budget = Duration::from_millis(run.milliseconds);
-    let bar = output::bar((run.rounds * rows.len()) as u64, "measuring", false);
+    let bar = output::bar(
+        (run.rounds * rows.len()) as u64,
+        "measuring",
+        output::Counted::Steps,
+    );
     let mut found: Vec<BTreeMap<Backend, Vec<Outcome>>> =
         rows.iter().map(|_| BTreeMap::new()).collect();
     for round in 0..run.rounds {

@@ -2,11 +2,11 @@
 
 use crate::attached::Attached;
 use crate::commands::verified::Reader;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output;
 use crate::tree_path::{Location, TreePath};
 use clap::Args;
-use nacre_fs::Fs;
+use nacre_fs::{FileType, Fs};
 use nacre_volume::Access;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,7 +41,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn print(fs: &Fs, place: &TreePath, verify: bool) -> Result<()> {
     let reader = Reader::new(fs, &place.pool, verify)?;
-    let node = place.find(fs)?.node;
+    let found = place.find(fs)?;
+    if found.file_type == FileType::Directory {
+        return Err(Failure::Usage(format!(
+            "{place}: is a folder; `nacre ls` lists it, `nacre cp -r` copies it"
+        )));
+    }
+    let node = found.node;
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {

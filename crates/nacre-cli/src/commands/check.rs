@@ -33,7 +33,7 @@ device only are rewritten. A repair takes what another copy has right from there
 what cannot be read and puts what lost its name into lost+found. It may be interrupted and started again.
 Exit status: 0 all is well (now); 1 problems were found (or are left), or the pool cannot be attached.";
 
-/// Look at everything in a pool and report whatever contradicts itself
+/// Check all structures of a pool and report what is damaged; repair it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -90,17 +90,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         true => take_from_copies(pool)?,
         false => Vec::new(),
     };
-    let ((checked, lost, recovered, outcome), left) = match arguments.repair {
+    let (examined, left) = match arguments.repair {
         false => examine(pool)?,
         true => (repair_pool(pool, arguments.dry_run)?, Ok(())),
     };
-    let foreseen = arguments.dry_run && (!outcome.fixes.is_empty() || !label.intact);
-    let summary = summarise(
-        (checked, lost),
-        recovered,
-        outcome,
-        start.elapsed().as_secs_f64(),
-    );
+    let foreseen = arguments.dry_run && (!examined.outcome.fixes.is_empty() || !label.intact);
+    let summary = summarise(examined, start.elapsed().as_secs_f64());
     let report = Report {
         labels_restored: !label.intact,
         clean: summary.clean && !foreseen,
@@ -120,16 +115,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if report.problems.is_empty() && !report.lost.is_empty() && !foreseen {
         return Err(device_is_lost(pool));
     }
+    Err(damaged(pool, arguments, &report))
+}
+
+fn damaged(pool: &Path, arguments: &Arguments, report: &Report) -> Failure {
     let count = match arguments.dry_run {
         true => report.fixes.len() as u64 + report.more_fixes,
         false => (report.problems.len() + report.lost.len()) as u64 + report.more_problems,
     };
-    let problems = format!("{count} problem{}", if count == 1 { "" } else { "s" });
-    Err(Failure::Damaged {
-        pool: pool.clone(),
-        problems,
+    Failure::Damaged {
+        pool: pool.to_owned(),
+        problems: format!("{count} problem{}", if count == 1 { "" } else { "s" }),
         repaired: arguments.repair && !arguments.dry_run,
-    })
+    }
 }
 
 /// Nothing else is wrong, and nothing is to be repaired.
@@ -142,13 +140,21 @@ fn device_is_lost(pool: &Path) -> Failure {
     ))
 }
 
-type Examined = (Checked, Vec<LostBytes>, bool, Outcome);
+/// What was found in a pool.
+struct Examined {
+    checked: Checked,
+    lost: Vec<LostBytes>,
+    /// What a session left unfinished was recovered first.
+    recovered: bool,
+    /// What was repaired.
+    outcome: Outcome,
+}
 
 /// What is in the pool, and how it was left.
 fn examine(pool: &Path) -> Result<(Examined, Result<()>)> {
     let attached = Attached::open_to_read(pool, None)?;
     let recovered = attached.fs.store().report();
-    let bar = output::bar(0, "checking", false);
+    let bar = output::bar(0, "checking", output::Counted::Steps);
     let checked = check(attached.fs.store(), &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
@@ -156,8 +162,13 @@ fn examine(pool: &Path) -> Result<(Examined, Result<()>)> {
     bar.finish_and_clear();
     let lost = named(&attached.fs, &checked);
     let left = attached.detach();
-    let recovered = recovered.rebuilt || recovered.replayed > 0;
-    Ok(((checked, lost, recovered, Outcome::default()), left))
+    let examined = Examined {
+        checked,
+        lost,
+        recovered: recovered.rebuilt || recovered.replayed > 0,
+        outcome: Outcome::default(),
+    };
+    Ok((examined, left))
 }
 
 /// What is lost, with the names of files.
@@ -215,22 +226,27 @@ fn repair_pool(pool: &Path, dry_run: bool) -> Result<Examined> {
     });
     bar.finish_and_clear();
     let (mut outcome, _volume) = done.map_err(|error| store_failure(pool, error))?;
-    let left = std::mem::take(&mut outcome.left);
-    let lost = left.lost.iter().map(|it| LostBytes {
+    let checked = std::mem::take(&mut outcome.left);
+    let lost = checked.lost.iter().map(|it| LostBytes {
         what: format!("object {}", it.object),
         from: it.bytes.start,
         to: it.bytes.end,
     });
-    let lost = lost.collect();
-    Ok((left, lost, true, outcome))
+    Ok(Examined {
+        lost: lost.collect(),
+        checked,
+        recovered: true,
+        outcome,
+    })
 }
 
-fn summarise(
-    (checked, lost): (Checked, Vec<LostBytes>),
-    recovered: bool,
-    outcome: Outcome,
-    seconds: f64,
-) -> Report {
+fn summarise(examined: Examined, seconds: f64) -> Report {
+    let Examined {
+        checked,
+        lost,
+        recovered,
+        outcome,
+    } = examined;
     let counts = checked.counts;
     let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
     Report {
@@ -283,14 +299,18 @@ fn describe(pool: &Path, arguments: &Arguments, report: &Report) -> String {
     }
     let _ = writeln!(
         text,
-        "{pool}: {} objects, {} directories, {} entries, {} of data, {} of metadata{}: {}",
+        "{pool}: {} objects, {} directories, {} entries, {} of data, {} of metadata: {}{}",
         report.objects,
         report.directories,
         report.entries,
         crate::size::human(report.data_bytes),
         crate::size::human(report.metadata_bytes),
-        if report.recovered { ", recovered" } else { "" },
         if report.clean { "clean" } else { "DAMAGED" },
+        if report.recovered {
+            " (what was unfinished was recovered first)"
+        } else {
+            ""
+        },
     );
     let _ = writeln!(
         text,

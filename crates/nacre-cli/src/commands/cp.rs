@@ -105,7 +105,7 @@ fn with_pool(
 ) -> Result<()> {
     Attached::with(pool, access, |fs| {
         let reader = Reader::new(fs, pool, arguments.verify)?;
-        let bar = output::bar(0, "copying", true);
+        let bar = output::bar(0, "copying", output::Counted::Bytes);
         let done = work(&Copy {
             fs,
             cred: caller(),

@@ -1,6 +1,6 @@
 //! `nacre create`.
 
-use crate::commands::survival::survival;
+use crate::commands::survival::{SafeFrom, survival};
 
 use crate::failure::{Failure, Result, store_failure};
 use crate::mode::Mode;
@@ -9,7 +9,7 @@ use crate::wish::Wish;
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
-use nacre_volume::{Caching, Common, CreateOptions, DeviceSpec, Policy, Stripe, Survives, Volume};
+use nacre_volume::{Caching, Common, CreateOptions, DeviceSpec, Policy, Stripe, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Files (made if missing), block devices or device-DAX devices; any mixture
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<PathBuf>,
-    /// Size of each file that is made, for example 512M or 10G; a pool needs at least 19M
+    /// Size of each file that is made, for example 512M or 10G; a pool needs 20M
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// On how many devices everything is to be, from 2 to 4; as many are named, and the pool is as
@@ -59,8 +59,8 @@ pub struct Arguments {
     /// smallest, at least 24M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     copies_room: Option<u64>,
-    /// A disk behind the devices, or a file on one: what is cold goes there when they get full. A
-    /// file that is made needs a size
+    /// A disk behind the devices, or a file on one: what was not used for longest moves there when
+    /// they get full. A file that is made needs a size
     #[arg(long, value_name = "DEVICE[=SIZE]", value_parser = Behind::parse, conflicts_with = "copies")]
     behind: Vec<Behind>,
     /// What a write call promises when it returns; cached on a disk unless told, direct elsewhere.
@@ -221,7 +221,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         output::json(&made)?;
     } else if !arguments.quiet {
-        output::write(describe(&made, volume.survives()).as_bytes())?;
+        let from = match mode {
+            WriteMode::Cached => SafeFrom::Sync,
+            WriteMode::Direct | WriteMode::Atomic => SafeFrom::Return,
+        };
+        output::write(describe(&made, &survival(volume.survives(), from)).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -335,14 +339,13 @@ fn cache_size(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
-fn describe(made: &Made, survives: Survives) -> String {
+fn describe(made: &Made, survival: &str) -> String {
     let first = made.devices[0].display();
     let named = output::in_shell(&first.to_string());
     format!(
-        "{first}: new pool {}, {}, mode {}\n{}\nUse it: nacre run --pool {named} -- bash\n",
+        "{first}: new pool {}, {}, mode {}\n{survival}\nUse it: nacre run --pool {named} -- bash\n",
         made.uuid,
         size::human(made.bytes),
         made.mode,
-        survival(survives),
     )
 }

@@ -5,7 +5,7 @@
 
 use crate::attached::Attached;
 use crate::commands::create;
-use crate::commands::survival::survival;
+use crate::commands::survival::{SafeFrom, survival};
 use crate::failure::{Failure, Result};
 use crate::size;
 use nacre_runtime::{Folder, Trust, base, memory_limit, old_default_pool, setting};
@@ -43,7 +43,7 @@ pub fn find_or_make(quiet: bool, wanted: Option<u64>) -> Result<PathBuf> {
     if !quiet {
         let (shown, bytes) = (path.display(), size::human(volume.len()));
         eprintln!("nacre: using the default pool {shown} ({bytes})");
-        for line in survival(volume.survives()).lines() {
+        for line in survival(volume.survives(), SafeFrom::Return).lines() {
             eprintln!("nacre: what is in it {}", line.replace("  ", " "));
         }
         eprintln!(

@@ -32,6 +32,8 @@ const QUICK_LENS: [u64; 5] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
 const QUICK_ROUNDS: usize = 9;
 /// From so many bytes on a delay is long enough to be judged by itself.
 const JUDGED: u64 = 4096;
+/// The delay of which an error was published, in nanoseconds.
+const PUBLISHED_DELAY_NS: f64 = 500.0;
 
 /// Run a program that uses libpmem on an emulated device, or measure how exact its delays are
 #[derive(Debug, Args)]
@@ -106,7 +108,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         ));
     }
     let (delays, lens, rounds) = grid(arguments);
-    let bar = output::bar((delays.len() * lens.len()) as u64, "measuring", false);
+    let bar = output::bar(
+        (delays.len() * lens.len()) as u64,
+        "measuring",
+        output::Counted::Steps,
+    );
     let exchange = match arguments.reads {
         true => Exchange::Read,
         false => Exchange::Persist,
@@ -156,6 +162,14 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::max(count, 1.0)
 }
 
+/// Means in percent, by the injected delay and by the method of cache misses.
+fn means<'a>(cells: impl Iterator<Item = &'a Accuracy> + Clone) -> (f64, f64) {
+    (
+        100.0 * mean(cells.clone().map(|cell| cell.error)),
+        100.0 * mean(cells.map(|cell| cell.miss_method_error)),
+    )
+}
+
 /// One row for each length: the error by delay, then the mean of it and of the other method.
 fn table(cells: &[Accuracy], lens: &[u64]) -> String {
     let mut text =
@@ -166,43 +180,26 @@ fn table(cells: &[Accuracy], lens: &[u64]) -> String {
     text.push_str("      mean  by misses\n");
     for &len in lens {
         let _ = write!(text, "{len:>9}");
-        let row = || cells.iter().filter(|cell| cell.len == len);
-        for cell in row() {
+        let row = cells.iter().filter(|cell| cell.len == len);
+        for cell in row.clone() {
             let _ = write!(text, " {:>9.2}", 100.0 * cell.error);
         }
-        let _ = writeln!(
-            text,
-            " {:>9.2} {:>10.2}",
-            100.0 * mean(row().map(|cell| cell.error)),
-            100.0 * mean(row().map(|cell| cell.miss_method_error))
-        );
+        let (ours, by_misses) = means(row);
+        let _ = writeln!(text, " {ours:>9.2} {by_misses:>10.2}");
     }
+    let (ours, by_misses) = means(cells.iter());
     let _ = writeln!(
         text,
-        "mean of all: {:.2} %; by cache misses at fixed intervals: {:.2} %",
-        100.0 * mean(cells.iter().map(|cell| cell.error)),
-        100.0 * mean(cells.iter().map(|cell| cell.miss_method_error))
+        "mean of all: {ours:.2} %; by cache misses at fixed intervals: {by_misses:.2} %"
     );
-    let judged = || cells.iter().filter(|cell| cell.len >= JUDGED);
-    if judged().next().is_some() {
-        let worst = judged().map(|cell| cell.error).fold(0.0, f64::max);
+    let judged = cells.iter().filter(|cell| cell.len >= JUDGED);
+    if judged.clone().next().is_some() {
+        let (all, _) = means(judged.clone());
+        let worst = 100.0 * judged.clone().map(|cell| cell.error).fold(0.0, f64::max);
+        let (ours, by_misses) = means(judged.filter(|cell| cell.delay_ns == PUBLISHED_DELAY_NS));
         let _ = writeln!(
             text,
-            "from {JUDGED} bytes on: mean {:.2} %, worst cell {:.2} %, at 500 ns {:.2} % (by misses {:.2} %)",
-            100.0 * mean(judged().map(|cell| cell.error)),
-            100.0 * worst,
-            100.0
-                * mean(
-                    judged()
-                        .filter(|cell| cell.delay_ns == 500.0)
-                        .map(|cell| cell.error)
-                ),
-            100.0
-                * mean(
-                    judged()
-                        .filter(|cell| cell.delay_ns == 500.0)
-                        .map(|cell| cell.miss_method_error)
-                )
+            "from {JUDGED} bytes on: mean {all:.2} %, worst cell {worst:.2} %, at {PUBLISHED_DELAY_NS} ns {ours:.2} % (by misses {by_misses:.2} %)"
         );
     }
     text

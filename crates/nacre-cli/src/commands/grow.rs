@@ -20,7 +20,7 @@ Examples:
   nacre grow a.pool                                  the same, of devices that have become larger
   nacre grow --behind --size 1T a.pool cold2.img     a file on a disk, for what is cold";
 
-/// Make a pool larger that nobody uses at the moment
+/// Make a pool larger, while nobody uses it
 ///
 /// By a device that is added, or by what its last device has room for: a disk behind, if there is
 /// one. A pool with copies grows by all of its devices, as each holds everything. On a disk there

@@ -2,14 +2,14 @@
 
 use crate::attached::Attached;
 use crate::commands::default_pool;
-use crate::commands::survival::survival;
+use crate::commands::survival::{SafeFrom, survival};
 use crate::every;
 use crate::failure::{Result, store_failure};
 use crate::mode::Mode;
 use crate::users::users;
 use crate::{output, size};
 use clap::Args;
-use nacre_store::{AttachOptions, SessionChoice, Store};
+use nacre_store::{AttachOptions, SessionChoice, Store, WriteMode};
 use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, LegState, Survives, Volume};
 use serde::Serialize;
@@ -24,7 +24,7 @@ Examples:
   nacre info                               the default pool of `nacre run`
   nacre info --json my.pool | jq .uuid     for programs";
 
-/// Tell what a pool is, how full it is, who uses it and what it survives
+/// Show what a pool is, how full it is, who uses it and what it survives
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -373,8 +373,19 @@ fn describe(report: &Report, survives: Survives) -> String {
         true => "nobody".to_string(),
         false => pids.join(" "),
     };
-    let _ = writeln!(text, "used by   {users}\n{}", survival(survives));
+    let survival = survival(survives, safe_from(report));
+    let _ = writeln!(text, "used by   {users}\n{survival}");
     text
+}
+
+/// From when on contents are safe. Of a pool that cannot be read no more is promised than of any.
+fn safe_from(report: &Report) -> SafeFrom {
+    let saved = report.cache.as_ref().is_some_and(|it| it.saved_every > 0);
+    match &report.usage {
+        _ if saved => SafeFrom::Save,
+        Some(usage) if usage.mode != Mode::name(WriteMode::Cached) => SafeFrom::Return,
+        _ => SafeFrom::Sync,
+    }
 }
 
 fn describe_cache(text: &mut String, cache: &CacheReport, in_use: bool) {

@@ -16,7 +16,7 @@ use crate::users::users;
 use crate::{ourselves, output};
 use clap::{ArgAction, Args};
 use nacre_fs::Fs;
-use nacre_fuse::{FrontEnd, MountState, Mounted, Options, mounted_at, state, unmount};
+use nacre_fuse::{FrontEnd, MountState, Mounted, Options, Unmount, mounted_at, state, unmount};
 use nacre_volume::{Access, MediaError, Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
@@ -302,7 +302,7 @@ impl Mount {
                     if due {
                         committed = Instant::now();
                     }
-                    self.keep_house(fs, due);
+                    self.tidy_up(fs, due);
                     names.look(fs);
                 }
                 Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
@@ -311,7 +311,7 @@ impl Mount {
     }
 
     /// Finishes what processes left that were killed; gives a disk what its cache holds.
-    fn keep_house(&self, fs: &Fs, commits: bool) {
+    fn tidy_up(&self, fs: &Fs, commits: bool) {
         let pool = self.pool.display();
         // A copy that was overwritten is given up before more of it is read.
         let _told = fs.store().volume().check_copies();
@@ -327,7 +327,7 @@ impl Mount {
 
     /// Whoever still expects the pool there goes on to see it. False: it stays mounted.
     fn leave_if_unused(&self) -> bool {
-        !self.is_expected() && unmount(&self.folder, false).is_ok()
+        !self.is_expected() && unmount(&self.folder, Unmount::Unused).is_ok()
     }
 
     fn is_expected(&self) -> bool {
@@ -339,16 +339,16 @@ impl Mount {
         let looks = [0, 1, 10, 50].map(Duration::from_millis);
         looks.into_iter().any(|pause| {
             thread::sleep(pause);
-            unmount(&self.folder, false).is_ok()
+            unmount(&self.folder, Unmount::Unused).is_ok()
         })
     }
 
     fn leave(&self) {
         let folder = self.folder.display();
-        match unmount(&self.folder, false) {
+        match unmount(&self.folder, Unmount::Unused) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                 warn(&format!("{folder}: in use; served until its users end"));
-                if let Err(error) = unmount(&self.folder, true) {
+                if let Err(error) = unmount(&self.folder, Unmount::Lazily) {
                     warn(&format!("{folder}: {error}"));
                 }
             }
@@ -572,7 +572,11 @@ pub fn run_umount(arguments: &UmountArguments) -> Result<ExitCode> {
         return Err(Failure::Usage(text));
     };
     let servers = servers(&pool, &folder);
-    unmount(&folder, arguments.lazy).map_err(|error| unmount_failure(&folder, error))?;
+    let when = match arguments.lazy {
+        true => Unmount::Lazily,
+        false => Unmount::Unused,
+    };
+    unmount(&folder, when).map_err(|error| unmount_failure(&folder, error))?;
     if !arguments.lazy && !have_ended(&servers) {
         warn(&format!(
             "{given}: still served: a container or another mount namespace has the mount, too"

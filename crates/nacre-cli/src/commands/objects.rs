@@ -34,7 +34,7 @@ const PIECE: usize = 4 << 20;
 /// Objects up to this size are printed as they were at one moment.
 const AT_ONCE: u64 = 1 << 30;
 
-/// Look at the objects of a pool and change them from outside
+/// List, read and change the objects of a pool from outside
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -17,7 +17,7 @@ Examples:
   sudo nacre plans            as `make install` and the package do; again when glibc was updated
   sudo nacre plans --remove";
 
-/// Keep beside the library how the C library is to be patched: programs start sooner
+/// Work out ahead how the C library is to be patched, so that programs start sooner
 ///
 /// Without it, the first program of each `nacre run` finds that out or proves it. What is kept is
 /// used by this build of Nacre and with this C library alone, and believed as the library is: it

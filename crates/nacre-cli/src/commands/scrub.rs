@@ -125,7 +125,7 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
         units => units * UNIT_SIZE,
     };
     let spans = volume.spans();
-    let bar = output::bar(bytes, "scrubbing", true);
+    let bar = output::bar(bytes, "scrubbing", output::Counted::Bytes);
     let per_span = bytes / (spans.end - spans.start).max(1);
     let report = scrub(
         fs.store(),

@@ -26,7 +26,7 @@ A snapshot is a read-only folder in `.snapshots` of its folder. It shares what i
 room only for what changes later. Programs may go on working meanwhile; what they have open when a \
 folder is restored they keep, without a name.";
 
-/// Keep a folder as it is now, in milliseconds; list, delete, restore
+/// Take a snapshot of a folder in milliseconds; list, restore, delete snapshots
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 #[command(subcommand_negates_reqs = true)]
@@ -46,7 +46,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Tell which snapshots a folder has, and what only they hold
+    /// List the snapshots of a folder, and how much only they hold
     List(ListArguments),
     /// Remove a snapshot
     Delete(NameArguments),

@@ -21,7 +21,7 @@ Examples:
   nacre sync --every 1s my.pool   every second, until the last program has ended";
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
-/// Give the disks of pools all that their caches in memory hold
+/// Write to the disks of pools what only their caches in memory hold
 ///
 /// Returns when everything that was done before is durable. Pools without a cache are so already.
 #[derive(Debug, Args)]
@@ -66,9 +66,9 @@ fn stand_in(pool: &Path, every: Duration) -> Result<()> {
     if committers(store.volume()).is_empty() {
         // A supervisor may rely on this one just before it says that it does not commit any more.
         while !programs_of(&attached).is_empty() {
-            store.commit_for_all(true);
+            store.set_commits_for_all(true);
             commit_for_others(&attached, every);
-            store.commit_for_all(false);
+            store.set_commits_for_all(false);
         }
     }
     attached.detach()
@@ -120,7 +120,7 @@ fn await_an_end(processes: &[Pid], longest: Duration) {
 /// From now on this process commits for all who use these pools, until [`leave_stand_in`].
 pub fn commit_for_all(pools: &[Attached]) {
     for pool in pools.iter().filter(|pool| needs_commits(pool)) {
-        pool.fs.store().commit_for_all(true);
+        pool.fs.store().set_commits_for_all(true);
     }
 }
 
@@ -136,7 +136,7 @@ pub fn leave_stand_in(pool: &Attached) {
     if !needs_commits(pool) {
         return;
     }
-    pool.fs.store().commit_for_all(false);
+    pool.fs.store().set_commits_for_all(false);
     if !committers(volume).is_empty() || programs_of(pool).is_empty() {
         return;
     }

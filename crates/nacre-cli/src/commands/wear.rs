@@ -27,8 +27,10 @@ Examples:
   nacre wear --png wear.png                      the heat map alone
   nacre wear --csv before.csv; ...; nacre wear --before before.csv
 
-Counters are kept until the next `nacre run --wear` of the pool, `nacre wear --reset` or a restart of the
-system; with `nacre run --wear --keep` they go on from run to run, in POOL.wear, which survives restarts. A granule is counted once for each time that something in it is made durable.";
+Counters are kept until the next `nacre run --wear` or `--emulate` of the pool, `nacre wear --reset`
+or a restart of the system; with `nacre run --wear --keep` they go on from run to run, in POOL.wear,
+which survives restarts. A granule is counted once for each time that something in it is made
+durable.";
 
 const NAMES: [&str; 3] = ["data", "metadata", "log"];
 

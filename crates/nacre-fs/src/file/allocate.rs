@@ -5,7 +5,7 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
 use crate::permission::Cred;
-use nacre_store::{Extent, MAX_FILE_SIZE};
+use nacre_store::{EndOfFile, Extent, MAX_FILE_SIZE};
 use std::ops::ControlFlow;
 
 /// What `allocate` does with a range.
@@ -69,11 +69,21 @@ impl Fs {
         self.check_writable()?;
         self.drop_set_id(cred, &guard, &attrs)?;
         match mode {
-            AllocateMode::Extend => self.store.preallocate(&guard, start, len, false)?,
-            AllocateMode::KeepSize => self.store.preallocate(&guard, start, len, true)?,
+            AllocateMode::Extend => {
+                let eof = EndOfFile::Moves;
+                self.store.preallocate(&guard, start, len, eof)?
+            }
+            AllocateMode::KeepSize => {
+                let eof = EndOfFile::Stays;
+                self.store.preallocate(&guard, start, len, eof)?
+            }
             AllocateMode::PunchHole => self.store.punch(&guard, start, len)?,
             AllocateMode::ZeroRange { keep_size } => {
-                self.store.zero_range(&guard, start, len, keep_size)?
+                let eof = match keep_size {
+                    true => EndOfFile::Stays,
+                    false => EndOfFile::Moves,
+                };
+                self.store.zero_range(&guard, start, len, eof)?
             }
         }
         Ok(())

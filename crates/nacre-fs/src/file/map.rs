@@ -3,7 +3,7 @@
 use super::check_regular;
 use crate::Fs;
 use crate::error::Result;
-use crate::inode::{InodeRef, object_of};
+use crate::inode::InodeRef;
 use nacre_session::{OFD_MAPPED, OFD_STORED, Ofd, STORING};
 use nacre_store::{Holes, MappedRun, ShownPage, StoreError};
 use nacre_types::{DeviceOffset, Ino, UNIT_SIZE, UnitNo, VolumeOffset};
@@ -201,7 +201,7 @@ impl Fs {
         if flags & OFD_MAPPED == 0 || flags & OFD_STORED != 0 {
             return Ok(());
         }
-        let mapped = &self.store.icore(object_of(ofd.ino()))?.mapped;
+        let mapped = &self.store.icore(ofd.ino().object())?.mapped;
         // First: a file whose mapper dies in between is flushed too often, not too seldom.
         mapped.fetch_add(STORING, Ordering::SeqCst);
         if ofd.flags.fetch_or(OFD_STORED, Ordering::SeqCst) & OFD_STORED != 0 {
@@ -213,7 +213,7 @@ impl Fs {
     /// A mapping is gone. What was stored through it is durable then, as no `fsync` looks for it
     /// any more. After the last one, units kept behind the end of the file are freed.
     pub fn map_end(&self, ino: Ino, access: MapAccess) -> Result<()> {
-        let object = object_of(ino);
+        let object = ino.object();
         let synced = match access {
             MapAccess::Load => Ok(()),
             MapAccess::Store => self.store.sync_all(object),
@@ -242,7 +242,7 @@ impl Fs {
             let Some(ofd) = session.ofd(id).filter(can_store) else {
                 continue;
             };
-            let synced = self.store.sync_all(object_of(ofd.ino()));
+            let synced = self.store.sync_all(ofd.ino().object());
             // One that has ended meanwhile has seen to that itself.
             if session.ofd(id).is_some() {
                 synced?;

@@ -214,7 +214,7 @@ impl Fs {
         match attrs.flags & FLAG_SNAPSHOTS {
             0 => Err(FsError::Exists),
             _ => Ok(Shelf::There(InodeRef {
-                ino: crate::inode::ino_of(entry.object),
+                ino: entry.object.ino(),
                 generation: attrs.generation,
             })),
         }
@@ -240,7 +240,7 @@ fn folder_of(node: InodeRef) -> Found {
 /// A directory that the transaction changes; nobody looks at its generation.
 fn dir_ref(dir: ObjectId) -> InodeRef {
     InodeRef {
-        ino: crate::inode::ino_of(dir),
+        ino: dir.ino(),
         generation: 0,
     }
 }

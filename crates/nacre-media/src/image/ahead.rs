@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::Acquire;
 
-use nacre_types::UNIT_SIZE;
+use nacre_types::{PAGE_SIZE, UNIT_SIZE};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::readers::AHEAD_MAX;
-use super::{CHUNK, DiskFds, Image, PAGE, REGION, units};
+use super::{CHUNK, DiskFds, Image, REGION, units};
 use crate::aio::{self, Context, Request};
 use crate::own_writes::is_beyond_limit;
 
@@ -70,7 +70,7 @@ pub(super) fn zeroed(len: usize) -> Option<Vec<u8>> {
 
 impl Fetched {
     fn make_memory(&mut self, len: usize) -> io::Result<()> {
-        let needed = PARTS * len.max(AHEAD_MAX as usize) + PAGE as usize;
+        let needed = PARTS * len.max(AHEAD_MAX as usize) + PAGE_SIZE as usize;
         if self.memory.len() < needed {
             self.forget();
             self.memory = zeroed(needed).ok_or(Errno::NOMEM)?;
@@ -80,8 +80,9 @@ impl Fetched {
 
     /// The bytes of a part.
     fn part(&mut self, part: usize, len: usize) -> &mut [u8] {
-        let skip = self.memory.as_ptr().align_offset(PAGE as usize);
-        let each = (self.memory.len() - PAGE as usize) / PARTS / PAGE as usize * PAGE as usize;
+        let skip = self.memory.as_ptr().align_offset(PAGE_SIZE as usize);
+        let each = (self.memory.len() - PAGE_SIZE as usize) / PARTS / PAGE_SIZE as usize
+            * PAGE_SIZE as usize;
         &mut self.memory[skip + part * each..][..len]
     }
 

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 use std::thread::sleep;
 use std::time::Duration;
 
+use nacre_types::PAGE_SIZE;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise, munmap};
 use rustix::process::getpid;
 
-use super::PAGE;
 use crate::SharedMemory;
 use crate::confined::is_confined;
 use crate::guest::{caller, may_share_memory};
@@ -142,7 +142,7 @@ impl Own {
         let page = SharedMemory::keeping(&description)?;
         let at = page.start().as_ptr();
         // SAFETY: the mapping is this call's, and nothing refers to it.
-        unsafe { madvise(at.cast(), PAGE as usize, Advice::LinuxDontFork)? };
+        unsafe { madvise(at.cast(), PAGE_SIZE as usize, Advice::LinuxDontFork)? };
         lock_alone(&description, number)?;
         self.page.store(at.expose_provenance(), SeqCst);
         // Not of forked children, who have other things there: `Drop` unmaps it.
@@ -158,7 +158,7 @@ impl Drop for Own {
         if self.is_ours() {
             let page = with_exposed_provenance_mut(self.page.load(SeqCst));
             // SAFETY: this process has mapped it for this value alone.
-            let _ = unsafe { munmap(page, PAGE as usize) };
+            let _ = unsafe { munmap(page, PAGE_SIZE as usize) };
         }
     }
 }

@@ -6,10 +6,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use nacre_types::PAGE_SIZE;
 use rustix::mm::munmap;
 
 use super::calls::{Calls, Own};
-use super::{FilePlan, Image, PAGE};
+use super::{FilePlan, Image};
 use crate::scrub_turn::ScrubTurn;
 use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
@@ -67,7 +68,7 @@ impl Image {
     /// What processes share about the disks behind an image of a device of so many bytes.
     pub fn shared_legs(&self, len: u64) -> io::Result<SharedLegs> {
         let at = FilePlan::new(len).legs;
-        let page = shared_file::map(&self.file, at, PAGE as usize)?;
+        let page = shared_file::map(&self.file, at, PAGE_SIZE as usize)?;
         Ok(SharedLegs {
             page: page.cast(),
             own_calls: Own::default(),
@@ -159,7 +160,7 @@ impl SharedLegs {
 impl Drop for SharedLegs {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's.
-        let _ = unsafe { munmap(self.page.as_ptr().cast(), PAGE as usize) };
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), PAGE_SIZE as usize) };
     }
 }
 

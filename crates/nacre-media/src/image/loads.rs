@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nacre_types::UNIT_SIZE;
+use nacre_types::{PAGE_SIZE, UNIT_SIZE};
 use rustix::io::pwrite;
 
 use super::ahead::zeroed;
-use super::{DiskFds, Image, PAGE, REGION, units};
+use super::{DiskFds, Image, REGION, units};
 use crate::aio::{Context, Request};
 use crate::own_writes::is_beyond_limit;
 
@@ -44,7 +44,7 @@ impl Loads {
     /// it cannot be asked for now.
     fn take_place(&mut self, coming: Coming) -> Option<(u64, usize, *mut u8)> {
         if self.memory.is_empty() {
-            self.memory = zeroed(PLACES * PLACE as usize + PAGE as usize)?;
+            self.memory = zeroed(PLACES * PLACE as usize + PAGE_SIZE as usize)?;
         }
         // What was asked for by the process that this one was forked from comes to its memory.
         if !self.context.is_ours() {
@@ -59,7 +59,7 @@ impl Loads {
     }
 
     fn place(&mut self, place: usize, len: usize) -> &mut [u8] {
-        let skip = self.memory.as_ptr().align_offset(PAGE as usize);
+        let skip = self.memory.as_ptr().align_offset(PAGE_SIZE as usize);
         &mut self.memory[skip + place * PLACE as usize..][..len]
     }
 }

@@ -39,7 +39,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nacre_types::{DeviceOffset, UNIT_SIZE};
+use nacre_types::{DeviceOffset, PAGE_SIZE, UNIT_SIZE};
 use rustix::fs::{fstat, ftruncate, readlink};
 use rustix::io::pread;
 use rustix::mm::munmap;
@@ -69,7 +69,6 @@ pub const GRANULE: u64 = 256;
 pub(crate) const CHUNK: u64 = 64 << 10;
 /// Units of one region come one after the other, those of several at the same time.
 const REGION: u64 = 1 << 20;
-const PAGE: u64 = 4096;
 /// Keeps stores and versions apart, and makes versions.
 pub trait Committer: Send + Sync {
     /// A store begins. Waits while a version is taken.
@@ -314,10 +313,10 @@ impl FilePlan {
         let mut at = tail + size_of::<Head>() as u64;
         let mut take = |words: u64| {
             let place = (at, words);
-            at = (at + words * 8).next_multiple_of(PAGE);
+            at = (at + words * 8).next_multiple_of(PAGE_SIZE);
             place
         };
-        let legs = take(PAGE / 8).0;
+        let legs = take(PAGE_SIZE / 8).0;
         let units = contents.div_ceil(UNIT_SIZE);
         let of_units = [(); 5].map(|()| take(Words::needed(units)).0);
         let mut of_some = || BitSet::plan(units).map(&mut take);

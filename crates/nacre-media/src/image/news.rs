@@ -345,6 +345,7 @@ impl Image {
         };
         let has_old = head.old.load(Relaxed) >= self.most_old();
         if has_old || !self.passes.load(Relaxed) {
+            // What the disk does not take stays noted; whoever syncs is told.
             let _ = committer.commit();
         }
         let mut goes_on = self.passes.load(Relaxed);

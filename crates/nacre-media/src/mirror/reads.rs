@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 
-use nacre_types::DeviceOffset;
+use nacre_types::{DeviceOffset, PAGE_SIZE};
 
 use super::layout::REGION;
 use super::shared::Shared;
@@ -75,7 +75,7 @@ fn is_of(claimed: u64, epoch: u64) -> bool {
 
 impl Reads {
     pub fn new(spans: u64, regions_of_span: u64) -> Result<Self, MediaError> {
-        let len = (spans * size_of::<Known>() as u64).next_multiple_of(map::PAGE);
+        let len = (spans * size_of::<Known>() as u64).next_multiple_of(PAGE_SIZE);
         let table = AddressRange::reserve(len)?;
         map::map_memory(len, &table)?;
         Ok(Self {

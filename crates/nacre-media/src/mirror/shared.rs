@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
-use nacre_types::UNIT_SIZE;
+use nacre_types::{PAGE_SIZE, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::munmap;
@@ -30,7 +30,6 @@ const RUN_UNITS: usize = 16;
 /// of its units.
 pub(super) const RUN: u64 = RUN_UNITS as u64 * UNIT_SIZE;
 const _: () = assert!(STRIPES.is_multiple_of(RUN_UNITS) && REGION.is_multiple_of(RUN));
-const PAGE: u64 = 4096;
 /// So many spans are remembered to be scrubbed; more are found by the next scrub of all.
 const SUSPECTS: usize = 8;
 /// So many units that readers repaired are remembered to be told.
@@ -366,7 +365,7 @@ impl Shared {
 
 fn bits_len(end: u64) -> u64 {
     let words = Words::needed(end.div_ceil(REGION));
-    (words * 8).next_multiple_of(PAGE)
+    (words * 8).next_multiple_of(PAGE_SIZE)
 }
 
 fn file_len(end: u64) -> u64 {

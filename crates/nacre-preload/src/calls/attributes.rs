@@ -9,7 +9,7 @@ use nacre_vfs::{Answer, FileStat, Reply, SetTime, Vfs};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::entry::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
-use crate::entry::call::{Call, PathAt, Verdict, at, plain};
+use crate::entry::call::{Call, PathAt, Verdict, name_in, path_at, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry, fd_path_entry};
 use crate::entry::user::{self, StringBuffer};
@@ -20,32 +20,28 @@ const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
-    entry(SYS_stat, "stat", |c| stat(c, plain(0, true), 0, 1)),
-    entry(SYS_lstat, "lstat", |c| {
-        stat(c, plain(0, false), NO_FOLLOW, 1)
-    }),
+    entry(SYS_stat, "stat", |c| stat(c, path_in(0), 0, 1)),
+    entry(SYS_lstat, "lstat", |c| stat(c, name_in(0), NO_FOLLOW, 1)),
     fd_entry(SYS_fstat, "fstat", fstat),
     fd_path_entry(SYS_newfstatat, "newfstatat", |c| {
         stat(c, at_flags(c, 3), c.int(3), 2)
     }),
     entry(SYS_statx, "statx", statx),
-    entry(SYS_access, "access", |c| access(c, plain(0, true), 1, 0)),
-    entry(SYS_faccessat, "faccessat", |c| access(c, at(0, true), 2, 0)),
+    entry(SYS_access, "access", |c| access(c, path_in(0), 1, 0)),
+    entry(SYS_faccessat, "faccessat", |c| access(c, path_at(0), 2, 0)),
     entry(SYS_faccessat2, "faccessat2", |c| {
         access(c, at_flags(c, 3), 2, c.int(3))
     }),
-    entry(SYS_chmod, "chmod", |c| chmod(c, plain(0, true), 1, 0)),
+    entry(SYS_chmod, "chmod", |c| chmod(c, path_in(0), 1, 0)),
     fd_entry(SYS_fchmod, "fchmod", |c| {
         c.on_fd(c.vfs().fchmod(c.int(0), c.uint(1)))
     }),
-    entry(SYS_fchmodat, "fchmodat", |c| chmod(c, at(0, true), 2, 0)),
+    entry(SYS_fchmodat, "fchmodat", |c| chmod(c, path_at(0), 2, 0)),
     entry(SYS_FCHMODAT2, "fchmodat2", |c| {
         chmod(c, at_flags(c, 3), 2, c.int(3))
     }),
-    entry(SYS_chown, "chown", |c| chown(c, plain(0, true), 1, 0)),
-    entry(SYS_lchown, "lchown", |c| {
-        chown(c, plain(0, false), 1, NO_FOLLOW)
-    }),
+    entry(SYS_chown, "chown", |c| chown(c, path_in(0), 1, 0)),
+    entry(SYS_lchown, "lchown", |c| chown(c, name_in(0), 1, NO_FOLLOW)),
     fd_entry(SYS_fchown, "fchown", |c| {
         c.on_fd(c.vfs().fchown(c.int(0), c.uint(1), c.uint(2)))
     }),
@@ -53,8 +49,8 @@ pub const ENTRIES: &[ServedCall] = &[
         chown(c, at_flags(c, 4), 2, c.int(4))
     }),
     entry(SYS_utime, "utime", utime),
-    entry(SYS_utimes, "utimes", |c| utimes(c, plain(0, true), 1)),
-    entry(SYS_futimesat, "futimesat", |c| utimes(c, at(0, true), 2)),
+    entry(SYS_utimes, "utimes", |c| utimes(c, path_in(0), 1)),
+    entry(SYS_futimesat, "futimesat", |c| utimes(c, path_at(0), 2)),
     entry(SYS_utimensat, "utimensat", utimensat),
     entry(SYS_statfs, "statfs", statfs),
     fd_entry(SYS_fstatfs, "fstatfs", fstatfs),
@@ -62,7 +58,7 @@ pub const ENTRIES: &[ServedCall] = &[
 
 /// A path behind its directory fd, whose last link is followed unless the flags forbid it.
 fn at_flags(c: &Call<'_>, flags: usize) -> PathAt {
-    at(0, c.int(flags) & NO_FOLLOW == 0)
+    path_at(0).followed_if(c.int(flags) & NO_FOLLOW == 0)
 }
 
 /// Turns what the vfs knows into a struct of the program at `address`.
@@ -191,7 +187,7 @@ fn utime(c: &mut Call<'_>) -> Verdict {
         None => [SetTime::Now; 2],
         Some(times) => [abi::seconds(times.access), abi::seconds(times.modification)],
     };
-    set_times(c, plain(0, true), times)
+    set_times(c, path_in(0), times)
 }
 
 fn utimes(c: &mut Call<'_>, place: PathAt, i: usize) -> Verdict {
@@ -215,7 +211,7 @@ fn utimensat(c: &mut Call<'_>) -> Verdict {
 
 fn statfs(c: &mut Call<'_>) -> Verdict {
     let out = c.arg(1);
-    c.on_path(plain(0, true), &|vfs, _, path| {
+    c.on_path(path_in(0), &|vfs, _, path| {
         encoded::<_, Statfs>(vfs.statfs(path), out)
     })
 }

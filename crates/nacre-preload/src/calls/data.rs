@@ -9,7 +9,7 @@ use libc::{
 use nacre_vfs::{Answer, Vfs};
 
 use crate::calls::watches;
-use crate::entry::call::{Call, Vector, Verdict, plain};
+use crate::entry::call::{Call, Vector, Verdict, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry};
 use crate::program::instances;
@@ -130,7 +130,7 @@ fn owned<'c, 'f>(call: &'c Call<'f>) -> Result<&'c Call<'f>, Stop> {
 
 fn truncate(c: &mut Call<'_>) -> Verdict {
     let len = c.long(1);
-    c.on_path(plain(0, true), &|vfs, _, path| vfs.truncate(path, len))
+    c.on_path(path_in(0), &|vfs, _, path| vfs.truncate(path, len))
 }
 
 fn sync(c: &mut Call<'_>) -> Verdict {

@@ -3,7 +3,7 @@
 use libc::{SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_umask};
 use nacre_vfs::Reply;
 
-use crate::entry::call::{Call, Verdict, at, plain};
+use crate::entry::call::{Call, Verdict, path_at, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
 use crate::program::by_kernel;
@@ -21,7 +21,7 @@ pub const ENTRIES: &[ServedCall] = &[
 
 fn chdir(c: &mut Call<'_>) -> Verdict {
     let ours = core::cell::Cell::new(false);
-    let result = c.on_path(plain(0, true), &|vfs, _, path| {
+    let result = c.on_path(path_in(0), &|vfs, _, path| {
         let reply = vfs.chdir(path)?;
         ours.set(matches!(reply, Reply::Done(_)));
         Ok(reply)
@@ -43,7 +43,7 @@ fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
     c.vfs().open_all();
     by_kernel::keep_roots(c.vfs());
-    let changed = c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path));
+    let changed = c.on_path(path_in(0), &|vfs, _, path| vfs.chroot(path));
     let in_a_pool = matches!(changed, Err(Stop::Errno(libc::EOPNOTSUPP)));
     let result = if in_a_pool {
         chroot_by_kernel(c)?
@@ -107,6 +107,6 @@ fn fanotify_mark(c: &mut Call<'_>) -> Verdict {
     if c.arg(4) == 0 {
         return Err(Stop::Native);
     }
-    let place = at(3, flags & libc::FAN_MARK_DONT_FOLLOW == 0);
+    let place = path_at(3).followed_if(flags & libc::FAN_MARK_DONT_FOLLOW == 0);
     c.on_path(place, &|vfs, dir, path| vfs.mark(dir, path))
 }

@@ -4,7 +4,7 @@ use libc::{SYS_name_to_handle_at, SYS_open_by_handle_at};
 use nacre_vfs::{FileHandle, Reply};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::entry::call::{Call, PathAt, Verdict, at};
+use crate::entry::call::{Call, Verdict, path_at};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, unmark};
 use crate::entry::user;
@@ -62,10 +62,7 @@ fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-    let place = PathAt {
-        follow,
-        ..at(0, true)
-    };
+    let place = path_at(0).followed_if(follow);
     let told = core::cell::Cell::new(Ok(()));
     let result = c.on_path(place, &|vfs, dir, path| {
         let reply = vfs.name_to_handle(dir, path, follow, flags)?;

@@ -6,7 +6,7 @@ use libc::{
 };
 use nacre_vfs::Reply;
 
-use crate::entry::call::{Call, HERE, Verdict, at, plain};
+use crate::entry::call::{Call, HERE, Verdict, path_at, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
 use crate::entry::user::StringBuffer;
@@ -17,7 +17,7 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_mount, "mount", mount),
     entry(SYS_open_tree, "open_tree", |c| {
         before_fd(c);
-        c.on_path_to_fd(at(0, true), &by_kernel::shown_path)
+        c.on_path_to_fd(path_at(0), &by_kernel::shown_path)
     }),
     entry(SYS_move_mount, "move_mount", |c| {
         refuse_in_a_pool(c, c.int(2), 3)?;
@@ -55,7 +55,7 @@ fn mount(c: &mut Call<'_>) -> Verdict {
     by_kernel::show();
     refuse_in_a_pool(c, HERE, 1)?;
     match flags & (MS_BIND | MS_REMOUNT) {
-        MS_BIND => c.on_path(plain(0, true), &by_kernel::shown_path),
+        MS_BIND => c.on_path(path_in(0), &by_kernel::shown_path),
         _ => Err(Stop::Native),
     }
 }

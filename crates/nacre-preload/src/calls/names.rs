@@ -7,48 +7,44 @@ use libc::{
 };
 use nacre_vfs::{Reply, Vfs};
 
-use crate::entry::call::{Call, HERE, PathAt, Verdict, at, plain, sink, terminated};
+use crate::entry::call::{
+    Call, HERE, PathAt, Verdict, name_at, name_in, path_at, sink, terminated,
+};
 use crate::entry::table::{ServedCall, entry};
 use crate::entry::user::{BadString, StringBuffer};
 use crate::program::exec;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
-    entry(SYS_mkdir, "mkdir", |c| mkdir(c, plain(0, false), 1)),
-    entry(SYS_mkdirat, "mkdirat", |c| mkdir(c, at(0, false), 2)),
-    entry(SYS_mknod, "mknod", |c| mknod(c, plain(0, false), 1)),
-    entry(SYS_mknodat, "mknodat", |c| mknod(c, at(0, false), 2)),
+    entry(SYS_mkdir, "mkdir", |c| mkdir(c, name_in(0), 1)),
+    entry(SYS_mkdirat, "mkdirat", |c| mkdir(c, name_at(0), 2)),
+    entry(SYS_mknod, "mknod", |c| mknod(c, name_in(0), 1)),
+    entry(SYS_mknodat, "mknodat", |c| mknod(c, name_at(0), 2)),
     entry(SYS_rmdir, "rmdir", |c| {
-        unlink(c, plain(0, false), libc::AT_REMOVEDIR)
+        unlink(c, name_in(0), libc::AT_REMOVEDIR)
     }),
-    entry(SYS_unlink, "unlink", |c| unlink(c, plain(0, false), 0)),
+    entry(SYS_unlink, "unlink", |c| unlink(c, name_in(0), 0)),
     entry(SYS_unlinkat, "unlinkat", |c| {
-        unlink(c, at(0, false), c.int(2))
+        unlink(c, name_at(0), c.int(2))
     }),
     entry(SYS_rename, "rename", |c| {
-        rename(c, [plain(0, false), plain(1, false)], 0)
+        rename(c, [name_in(0), name_in(1)], 0)
     }),
     entry(SYS_renameat, "renameat", |c| {
-        rename(c, [at(0, false), at(2, false)], 0)
+        rename(c, [name_at(0), name_at(2)], 0)
     }),
     entry(SYS_renameat2, "renameat2", |c| {
-        rename(c, [at(0, false), at(2, false)], c.uint(4))
+        rename(c, [name_at(0), name_at(2)], c.uint(4))
     }),
-    entry(SYS_link, "link", |c| {
-        link(c, [plain(0, false), plain(1, false)], 0)
-    }),
+    entry(SYS_link, "link", |c| link(c, [name_in(0), name_in(1)], 0)),
     entry(SYS_linkat, "linkat", |c| {
         let follow = c.int(4) & libc::AT_SYMLINK_FOLLOW != 0;
-        link(c, [at(0, follow), at(2, false)], c.int(4))
+        link(c, [path_at(0).followed_if(follow), name_at(2)], c.int(4))
     }),
-    entry(SYS_symlink, "symlink", |c| symlink(c, plain(1, false))),
-    entry(SYS_symlinkat, "symlinkat", |c| symlink(c, at(1, false))),
-    entry(SYS_readlink, "readlink", |c| {
-        readlink(c, plain(0, false), 1)
-    }),
-    entry(SYS_readlinkat, "readlinkat", |c| {
-        readlink(c, at(0, false), 2)
-    }),
+    entry(SYS_symlink, "symlink", |c| symlink(c, name_in(1))),
+    entry(SYS_symlinkat, "symlinkat", |c| symlink(c, name_at(1))),
+    entry(SYS_readlink, "readlink", |c| readlink(c, name_in(0), 1)),
+    entry(SYS_readlinkat, "readlinkat", |c| readlink(c, name_at(0), 2)),
 ];
 
 fn mkdir(c: &mut Call<'_>, place: PathAt, mode: usize) -> Verdict {

@@ -8,7 +8,7 @@ use nacre_vfs::{Answer, Reply, Vfs};
 
 use crate::calls::watches;
 use crate::entry::abi::OpenHow;
-use crate::entry::call::{Call, Verdict, at, plain};
+use crate::entry::call::{Call, Verdict, path_at, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{self, ServedCall, entry, fd_number_entry, open_entry};
 use crate::entry::user::StringBuffer;
@@ -48,20 +48,20 @@ pub fn new_fd(verdict: Verdict) -> Verdict {
 
 fn open(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (c.int(1), c.uint(2));
-    let place = plain(0, flags & libc::O_NOFOLLOW == 0);
+    let place = path_in(0).followed_if(flags & libc::O_NOFOLLOW == 0);
     c.on_path_to_fd(place, &|vfs, dir, path| vfs.openat(dir, path, flags, mode))
 }
 
 fn creat(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, c.uint(1));
-    c.on_path_to_fd(plain(0, true), &|vfs, dir, path| {
+    c.on_path_to_fd(path_in(0), &|vfs, dir, path| {
         vfs.openat(dir, path, flags, mode)
     })
 }
 
 fn openat(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (c.int(2), c.uint(3));
-    let place = at(0, flags & libc::O_NOFOLLOW == 0);
+    let place = path_at(0).followed_if(flags & libc::O_NOFOLLOW == 0);
     c.on_path_to_fd(place, &|vfs, dir, path| vfs.openat(dir, path, flags, mode))
 }
 
@@ -73,7 +73,7 @@ fn openat2(c: &mut Call<'_>) -> Verdict {
         let args = [c.arg(0), relative, c.arg(2), c.arg(3), 0, 0];
         return c.serve_another(SYS_openat2, args);
     }
-    let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
+    let place = path_at(0).followed_if(how.flags & libc::O_NOFOLLOW as u64 == 0);
     let open =
         |vfs: &Vfs, dir, path: &[u8]| vfs.openat2(dir, path, how.flags, how.mode, how.resolve);
     c.on_path_to_fd(place, &open)

@@ -4,7 +4,7 @@ use libc::{SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_exit_group, SYS_
 
 use crate::calls::mounts;
 use crate::entry::abi::CloneArgs;
-use crate::entry::call::{Call, Verdict, at, plain};
+use crate::entry::call::{Call, Verdict, path_at, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
 use crate::entry::user;
@@ -19,10 +19,10 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_clone, "clone", clone),
     entry(SYS_clone3, "clone3", clone3),
     entry(SYS_execve, "execve", |c| {
-        exec::execve(c, plain(0, true), [1, 2], 0)
+        exec::execve(c, path_in(0), [1, 2], 0)
     }),
     entry(SYS_execveat, "execveat", |c| {
-        exec::execve(c, at(0, true), [2, 3], c.int(4))
+        exec::execve(c, path_at(0), [2, 3], c.int(4))
     }),
     entry(SYS_exit_group, "exit_group", exit_group),
 ];

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::{SYS_inotify_add_watch, SYS_inotify_rm_watch};
 use nacre_vfs::Reply;
 
-use crate::entry::call::{Call, Vector, Verdict, plain};
+use crate::entry::call::{Call, Vector, Verdict, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{self, ServedCall, entry, fd_entry};
 use crate::entry::user;
@@ -34,7 +34,7 @@ static ADDING: Mutex<()> = Mutex::new(());
 
 fn inotify_add_watch(c: &mut Call<'_>) -> Verdict {
     let (fd, mask) = (c.int(0), c.uint(2));
-    let place = plain(1, mask & libc::IN_DONT_FOLLOW == 0);
+    let place = path_in(1).followed_if(mask & libc::IN_DONT_FOLLOW == 0);
     c.on_path(place, &|vfs, dir, path| {
         let _one = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
         let number = instances::number(vfs, fd);

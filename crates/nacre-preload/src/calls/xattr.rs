@@ -8,7 +8,7 @@ use nacre_vfs::ErrorKind;
 
 use crate::calls::attributes::names_open_file;
 use crate::entry::abi::XattrArgs;
-use crate::entry::call::{Call, PathAt, Verdict, at, plain, sink, source};
+use crate::entry::call::{Call, PathAt, Verdict, path_at, path_in, sink, source};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry};
 use crate::entry::user::StringBuffer;
@@ -54,7 +54,7 @@ type Named = (PathAt, i32);
 
 /// A path alone.
 fn by_path(flags: i32) -> Named {
-    (plain(0, flags & NO_FOLLOW == 0), flags)
+    (path_in(0).followed_if(flags & NO_FOLLOW == 0), flags)
 }
 
 /// A path behind a directory fd, with flags; `None`: the fd is of the file itself.
@@ -64,7 +64,7 @@ fn named(c: &Call<'_>) -> Result<Option<Named>, Stop> {
         return Err(Stop::Errno(libc::EINVAL));
     }
     let by_fd = names_open_file(c, flags)?;
-    Ok((!by_fd).then(|| (at(0, flags & NO_FOLLOW == 0), flags)))
+    Ok((!by_fd).then(|| (path_at(0).followed_if(flags & NO_FOLLOW == 0), flags)))
 }
 
 fn get(c: &mut Call<'_>, flags: i32) -> Verdict {

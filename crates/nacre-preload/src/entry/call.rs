@@ -47,21 +47,44 @@ pub struct PathAt {
     pub follow: bool,
 }
 
-/// A path argument relative to the working directory.
-pub const fn plain(path: usize, follow: bool) -> PathAt {
+/// A path argument relative to the working directory. A symbolic link at its end is followed.
+pub const fn path_in(path: usize) -> PathAt {
     PathAt {
         dir: None,
         path,
-        follow,
+        follow: true,
     }
 }
 
-/// A path argument behind its directory fd.
-pub const fn at(dir: usize, follow: bool) -> PathAt {
+/// As [`path_in`], but a symbolic link at the end is meant itself.
+pub const fn name_in(path: usize) -> PathAt {
+    PathAt {
+        follow: false,
+        ..path_in(path)
+    }
+}
+
+/// As [`path_in`], behind its directory fd.
+pub const fn path_at(dir: usize) -> PathAt {
     PathAt {
         dir: Some(dir),
         path: dir + 1,
-        follow,
+        follow: true,
+    }
+}
+
+/// As [`name_in`], behind its directory fd.
+pub const fn name_at(dir: usize) -> PathAt {
+    PathAt {
+        follow: false,
+        ..path_at(dir)
+    }
+}
+
+impl PathAt {
+    /// The same, of which a symbolic link at the end is followed as flags say.
+    pub const fn followed_if(self, follow: bool) -> PathAt {
+        PathAt { follow, ..self }
     }
 }
 

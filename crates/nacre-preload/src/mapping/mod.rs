@@ -37,14 +37,13 @@ use crate::calls::rings::ring::Ring;
 use crate::entry::call::{Call, Verdict, sink};
 use crate::entry::errno::Stop;
 use crate::rewrite::patching;
+use crate::runtime::PAGE;
 use crate::runtime::kernel::checked;
 use crate::runtime::log;
 use crate::runtime::signals;
 use crate::runtime::spin::SpinLock;
 use crate::runtime::stack::{self, on_own_stack};
 use crate::runtime::tls::Inside;
-
-const PAGE: usize = 4096;
 
 /// A mapping that shows units, or what is left of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -482,22 +481,32 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         if result < 0 {
             return Ok(result);
         }
-        for part in parts.iter().filter(|part| part.filled < part.len) {
-            let (at, len) = (part.start + part.filled, part.len - part.filled);
-            let empty = [at, len, PROT_NONE as usize];
-            checked(SYS_mprotect, &empty).map_err(Stop::Errno)?;
-        }
+        keep_empty_ends(&parts)?;
     }
-    split(c.vfs(), start);
-    split(c.vfs(), end);
+    note_protection(c.vfs(), start..end, protection);
+    Ok(0)
+}
+
+/// Behind the end of its file a mapping stays without access.
+fn keep_empty_ends(parts: &[Region]) -> Result<(), Stop> {
+    for part in parts.iter().filter(|part| part.filled < part.len) {
+        let (at, len) = (part.start + part.filled, part.len - part.filled);
+        let empty = [at, len, PROT_NONE as usize];
+        checked(SYS_mprotect, &empty).map_err(Stop::Errno)?;
+    }
+    Ok(())
+}
+
+fn note_protection(vfs: &Vfs, range: Range<usize>, protection: i32) {
+    split(vfs, range.start);
+    split(vfs, range.end);
     let mut regions = REGIONS.lock();
     let inside = regions
         .iter_mut()
-        .filter(|region| region.cut(start, end).is_some());
+        .filter(|region| region.cut(range.start, range.end).is_some());
     inside.for_each(|region| region.protection = protection);
     drop(regions);
-    join(c.vfs(), start..end);
-    Ok(0)
+    join(vfs, range);
 }
 
 /// Changes what is there: the rest gets its protection when it comes.

@@ -171,22 +171,42 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let by_kernel = !served && left.is_none();
     // In a sandbox it may turn out not to be served.
     let may_move = by_kernel || loads_from_pool || nacre_session::has_moved();
-    let moved = may_move && by_kernel::go_where_the_program_is(c);
-    let handed_over = by_kernel.then(|| HandOver::make(c));
+    let prepared = Prepared {
+        moved: may_move && by_kernel::go_where_the_program_is(c),
+        handed_over: by_kernel.then(|| HandOver::make(c)),
+        left,
+        libraries: folder,
+    };
     let verdict = run(c, &program.target, plan.image);
-    if let Some(handed_over) = handed_over {
-        handed_over.undo();
-    }
-    if moved {
-        // Where it cannot, the kernel shows the same folder.
-        let _harmless = c.vfs().go_back_out();
-    }
-    c.vfs().after_failed_exec();
-    left.into_iter().for_each(Left::join_again);
-    if let Some(folder) = &folder {
-        libraries::remove(folder);
-    }
+    prepared.undo(c);
     verdict
+}
+
+/// What was done for a program that the kernel did not execute.
+struct Prepared {
+    /// The working directory is where the kernel shows the pool.
+    moved: bool,
+    handed_over: Option<HandOver>,
+    left: Option<Left>,
+    /// The folder of copies of its libraries.
+    libraries: Option<Vec<u8>>,
+}
+
+impl Prepared {
+    fn undo(self, c: &Call<'_>) {
+        if let Some(handed_over) = self.handed_over {
+            handed_over.undo();
+        }
+        if self.moved {
+            // Where it cannot, the kernel shows the same folder.
+            let _harmless = c.vfs().go_back_out();
+        }
+        c.vfs().after_failed_exec();
+        self.left.into_iter().for_each(Left::join_again);
+        if let Some(folder) = &self.libraries {
+            libraries::remove(folder);
+        }
+    }
 }
 
 /// A program that would look for the pool's files among the host's is not started.

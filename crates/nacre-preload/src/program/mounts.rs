@@ -87,29 +87,38 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
         return Err(wrong("DIR is not an absolute folder"));
     }
     for option in parts {
-        match option {
-            b"ro" => mount.read_only = true,
-            b"mode=direct" => mount.mode = Some(WriteMode::Direct),
-            b"mode=cached" => mount.mode = Some(WriteMode::Cached),
-            b"mode=atomic" => mount.mode = Some(WriteMode::Atomic),
-            _ if option.starts_with(COPY) => {
-                mount
-                    .copies
-                    .push(PathBuf::from(OsStr::from_bytes(&option[COPY.len()..])));
-            }
-            _ if option.starts_with(OWNER) => {
-                let owner = parsed(&option[OWNER.len()..]).ok_or_else(|| wrong("bad owner"))?;
-                mount.owner = Some(owner);
-            }
-            _ if option.starts_with(POOL) => {
-                let uuid = parsed(&option[POOL.len()..]).ok_or_else(|| wrong("bad pool"))?;
-                mount.uuid = Some(uuid);
-            }
-            _ if option.starts_with(FILE) => mount.file = parsed(&option[FILE.len()..]),
-            _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
-        }
+        mount.set(option).map_err(wrong)?;
     }
     Ok(mount)
+}
+
+impl Mount {
+    /// Heeds an option; the error says what is wrong with it.
+    fn set(&mut self, option: &[u8]) -> Result<(), &'static str> {
+        match option {
+            b"ro" => self.read_only = true,
+            b"mode=direct" => self.mode = Some(WriteMode::Direct),
+            b"mode=cached" => self.mode = Some(WriteMode::Cached),
+            b"mode=atomic" => self.mode = Some(WriteMode::Atomic),
+            _ => return self.set_value(option),
+        }
+        Ok(())
+    }
+
+    fn set_value(&mut self, option: &[u8]) -> Result<(), &'static str> {
+        if let Some(device) = option.strip_prefix(COPY) {
+            self.copies.push(PathBuf::from(OsStr::from_bytes(device)));
+        } else if let Some(owner) = option.strip_prefix(OWNER) {
+            self.owner = Some(parsed(owner).ok_or("bad owner")?);
+        } else if let Some(uuid) = option.strip_prefix(POOL) {
+            self.uuid = Some(parsed(uuid).ok_or("bad pool")?);
+        } else if let Some(file) = option.strip_prefix(FILE) {
+            self.file = parsed(file);
+        } else {
+            self.granularity = Some(policy(option).ok_or("unknown option")?);
+        }
+        Ok(())
+    }
 }
 
 fn parsed<T: FromStr>(text: &[u8]) -> Option<T> {

@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use crate::entry::call::Call;
 use crate::entry::user;
 use crate::program::by_kernel;
+use crate::runtime::PAGE;
 use crate::runtime::environment;
 use crate::runtime::kernel::checked;
 
@@ -184,7 +185,6 @@ fn strings(vector: &[usize]) -> Vec<Vec<u8>> {
 /// A string of the program, however long. None if it cannot be read: then the kernel refuses it,
 /// too.
 fn string(address: usize) -> Option<Vec<u8>> {
-    const PAGE: usize = 4096;
     let mut text = Vec::new();
     while text.len() < STRING_MAX {
         let at = address.checked_add(text.len())?;

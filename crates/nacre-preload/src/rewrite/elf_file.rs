@@ -5,9 +5,9 @@ use nacre_vfs::{Reply, Vfs};
 
 use crate::entry::call::sink;
 use crate::rewrite::elf::{self, Module};
+use crate::runtime::PAGE;
 use crate::runtime::kernel::checked;
 
-const PAGE: usize = 4096;
 const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
 const HEADER: usize = 56;
 /// Where program headers end at the latest: linkers put them in front of all else.

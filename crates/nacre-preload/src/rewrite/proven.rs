@@ -20,10 +20,11 @@ use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::arch::x86_64::patch::{self, Image, ImageFile, PAGE};
+use crate::arch::x86_64::patch::{self, Image, ImageFile};
 use crate::rewrite::elf::{self, Module};
 use crate::rewrite::plan::{PatchPlan, Site};
 use crate::rewrite::plan_file::Key;
+use crate::runtime::PAGE;
 use crate::runtime::environment::Environment;
 use crate::runtime::kernel;
 

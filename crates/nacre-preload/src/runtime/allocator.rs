@@ -12,13 +12,13 @@ use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
+use crate::runtime::PAGE;
 use crate::runtime::spin::SpinLock;
 
 const SMALLEST: usize = 16;
 const CLASS_COUNT: usize = 12;
 const LARGEST: usize = SMALLEST << (CLASS_COUNT - 1);
 const CHUNK: usize = 256 << 10;
-const PAGE: usize = 4096;
 
 /// The global allocator of the shared object.
 pub struct Allocator(SpinLock<Lists>);

@@ -6,9 +6,8 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::runtime::PAGE;
 use crate::runtime::kernel::call;
-
-const PAGE: usize = 4096;
 
 /// Where the last alternate stack begins that was made unusable; 0: none was.
 static UNUSABLE: AtomicUsize = AtomicUsize::new(0);

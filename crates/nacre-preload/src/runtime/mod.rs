@@ -1,5 +1,7 @@
 //! What code inside of programs stands on: memory, stacks, signals, thread state, the kernel.
 
+use nacre_types::PAGE_SIZE;
+
 pub(crate) mod allocator;
 pub(crate) mod alternate_stack;
 pub(crate) mod environment;
@@ -14,3 +16,6 @@ pub(crate) mod stack;
 #[cfg(feature = "kill-steps")]
 pub(crate) mod steps;
 pub(crate) mod tls;
+
+/// Bytes in a page of memory.
+pub(crate) const PAGE: usize = PAGE_SIZE as usize;

@@ -434,9 +434,8 @@ impl Session {
             .map(|(slot, _)| slot)
     }
 
-    /// The calling process commits for all who use the pool from now on, every few seconds, or no
-    /// longer.
-    pub fn commit_for_all(&self, me: SlotRef, commits: bool) {
+    /// Whether the calling process commits for all who use the pool from now on, every few seconds.
+    pub fn set_commits_for_all(&self, me: SlotRef, commits: bool) {
         let marks = &self.slot(me).marks;
         match commits {
             true => marks.fetch_or(COMMITS, Ordering::SeqCst),

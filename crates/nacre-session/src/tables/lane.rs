@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 use crate::Session;
 use crate::liveness::lock::OwnedLock;
 use crate::mapping::SharedWords;
-use crate::slot_ref::SlotRef;
 
 /// One lane: whoever holds the lock has its one transaction in flight. One cache line.
 ///
@@ -44,10 +43,5 @@ impl Session {
     #[inline]
     pub fn lane_count(&self) -> u32 {
         self.memory.lanes.all().len() as u32
-    }
-
-    /// The lanes whose lock `slot` holds.
-    pub fn lanes_held_by(&self, slot: SlotRef) -> impl Iterator<Item = u32> + '_ {
-        (0..self.lane_count()).filter(move |&index| self.lane(index).lock.is_held_by(slot))
     }
 }

@@ -376,8 +376,8 @@ impl Store {
         self.attachment().commit_every()
     }
 
-    /// The calling process commits every few seconds from now on, or no longer: others need not.
-    pub fn commit_for_all(&self, commits: bool) {
-        self.session().commit_for_all(self.slot(), commits);
+    /// Whether the calling process commits every few seconds from now on, so that others need not.
+    pub fn set_commits_for_all(&self, commits: bool) {
+        self.session().set_commits_for_all(self.slot(), commits);
     }
 }

@@ -19,6 +19,22 @@ enum ReservePlace {
     Behind,
 }
 
+/// What becomes of EOF where a range is reserved that reaches behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndOfFile {
+    /// It moves to the end of the range.
+    Moves,
+    /// It stays: what is reserved behind it is for later.
+    Stays,
+}
+
+impl EndOfFile {
+    /// Where it was, if it moves.
+    fn moved_from(self, size: u64) -> Option<u64> {
+        (self == EndOfFile::Moves).then_some(size)
+    }
+}
+
 impl Store {
     /// Makes `len` bytes from `offset` on read as zeros and frees the whole units among them. EOF
     /// stays.
@@ -34,45 +50,36 @@ impl Store {
         Ok(())
     }
 
-    /// Like [`Store::punch`], but the range stays reserved; EOF moves to its end unless
-    /// `keep_size`.
+    /// Like [`Store::punch`], but the range stays reserved.
     pub fn zero_range(
         &self,
         guard: &ObjectGuard<'_>,
         offset: u64,
         len: u64,
-        keep_size: bool,
+        eof: EndOfFile,
     ) -> Result<()> {
-        self.reserve_range(guard, range_end(offset, len)?, offset, keep_size, true)
+        let end = range_end(offset, len)?;
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        change.expect_room(offset / UNIT_SIZE, pages_of(end))?;
+        change.punch(offset, end, size)?;
+        change.reserve(offset, end, eof.moved_from(size))?;
+        change.stamp();
+        Ok(())
     }
 
-    /// Reserves units for the range; holes in it become unwritten units. EOF moves to its end
-    /// unless `keep_size`.
+    /// Reserves units for the range; holes in it become unwritten units.
     pub fn preallocate(
         &self,
         guard: &ObjectGuard<'_>,
         offset: u64,
         len: u64,
-        keep_size: bool,
+        eof: EndOfFile,
     ) -> Result<()> {
-        self.reserve_range(guard, range_end(offset, len)?, offset, keep_size, false)
-    }
-
-    fn reserve_range(
-        &self,
-        guard: &ObjectGuard<'_>,
-        end: u64,
-        offset: u64,
-        keep_size: bool,
-        zeroed: bool,
-    ) -> Result<()> {
+        let end = range_end(offset, len)?;
         let change = Change::begin(self, guard)?;
         let size = change.file.size()?;
-        if zeroed {
-            change.expect_room(offset / UNIT_SIZE, pages_of(end))?;
-            change.punch(offset, end, size)?;
-        }
-        change.reserve(offset, end, if keep_size { None } else { Some(size) })?;
+        change.reserve(offset, end, eof.moved_from(size))?;
         change.stamp();
         Ok(())
     }

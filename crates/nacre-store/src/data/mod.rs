@@ -39,6 +39,7 @@ use nacre_volume::{CheckedRange, CopyError, Unfenced};
 
 pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 pub use head::FileHead;
+pub use holes::EndOfFile;
 pub use in_place::CacheUpdates;
 pub use mapping::{CHUNK_PAGES, Holes, LoadedRange, MappedRange, MappedRun, ShownPage};
 pub use seek::Extent;
@@ -333,11 +334,6 @@ impl<'g> Change<'g> {
 }
 
 impl Store {
-    /// The size of an object whose lock is held, in bytes: where an append begins.
-    pub fn size_locked(&self, guard: &ObjectGuard<'_>) -> Result<u64> {
-        File::open(self, guard.id())?.size()
-    }
-
     /// Makes durable what is written lazily (times) of an object, if it still has that generation;
     /// answers whether it has. File data is durable when its call returned, and here what was
     /// stored through mappings.

@@ -29,6 +29,14 @@ pub(crate) struct Payload<'p> {
     pub(crate) overflow: bool,
 }
 
+impl Payload<'_> {
+    /// Whether it can take the place of that of an entry.
+    #[inline]
+    fn fits_over(&self, slot: &Slot) -> bool {
+        slot.value_len == self.bytes.len() && slot.overflow == self.overflow
+    }
+}
+
 /// A copy of one node. Of a node on the medium only head and index are copied at first: what most
 /// changes need.
 pub(crate) struct NodeImage {
@@ -169,7 +177,7 @@ impl NodeImage {
         payload: Payload<'_>,
     ) -> Result<bool, Damaged> {
         let slot = self.view()?.slot(index)?;
-        if slot.value_len != payload.bytes.len() || slot.overflow != payload.overflow {
+        if !payload.fits_over(&slot) {
             return Ok(false);
         }
         self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
@@ -185,7 +193,7 @@ impl NodeImage {
         payload: Payload<'_>,
     ) -> Result<bool, Damaged> {
         let slot = self.view()?.slot(index)?;
-        if slot.value_len != payload.bytes.len() || slot.overflow != payload.overflow {
+        if !payload.fits_over(&slot) {
             return Ok(false);
         }
         if self.differs_by_at_most(&slot, payload, 0) {
@@ -207,7 +215,7 @@ impl NodeImage {
     ) -> Result<bool, Damaged> {
         let slot = self.view()?.slot(index)?;
         let need = entry_len(key.len(), payload.bytes.len());
-        let same_len = slot.value_len == payload.bytes.len() && slot.overflow == payload.overflow;
+        let same_len = payload.fits_over(&slot);
         let cheap = (need / 2).checked_sub(LOGGED_BESIDE);
         let logged = || cheap.is_some_and(|most| self.differs_by_at_most(&slot, payload, most));
         if self.fresh || need < PLACED_MIN || same_len && logged() {

@@ -43,6 +43,19 @@ struct Change {
     what: String,
 }
 
+impl Change {
+    fn dropping(dir: u64, key: Vec<u8>, why: &str) -> Change {
+        let name = lossy(key.get(8..).unwrap_or_default());
+        let what = format!("entry {name:?} dropped: {why}");
+        Change {
+            dir,
+            key,
+            instead: None,
+            what,
+        }
+    }
+}
+
 /// One round; true when something was, or would be, changed.
 pub(super) fn put_right(store: &Store, dry_run: bool, outcome: &mut Outcome) -> Result<bool> {
     let mut names = Names {
@@ -126,75 +139,89 @@ impl Names<'_> {
         Ok(changes)
     }
 
+    /// What is to be done with an entry; counts it if it stays.
     fn entry(&mut self, dir: u64, key: Vec<u8>, value: &[u8]) -> Result<Option<Change>> {
-        let drop = |key: Vec<u8>, why: &str| {
-            let name = String::from_utf8_lossy(key.get(8..).unwrap_or_default()).into_owned();
-            Ok(Some(Change {
-                dir,
-                key,
-                instead: None,
-                what: format!("entry {name:?} dropped: {why}"),
-            }))
+        let (hash, name, value) = match self.possible(dir, &key, value) {
+            Ok(possible) => possible,
+            Err(why) => return Ok(Some(Change::dropping(dir, key, why))),
         };
-        let Some((hash, name)) = split_entry_key(&key).filter(|(_, name)| is_name(name)) else {
-            return drop(key, "no directory may hold such a name");
-        };
-        let Some(value) = EntryValue::decode(value) else {
-            return drop(key, "it cannot be decoded");
-        };
-        let right = entry_hash(self.store.dir_seed(), name);
-        let Some(target) = self.known.get_mut(value.object.0 as usize) else {
-            return drop(key, "no object can have its number");
-        };
-        if target.kind == 0 {
-            return drop(key, "its object does not exist");
-        }
-        let again = target.kind == DIRECTORY && target.named.is_some();
-        if value.object.0 == ROOT || value.object.0 == dir || again {
-            return drop(key, "its directory has another place");
-        }
         let correct = EntryValue {
-            kind: target.kind,
+            kind: self.known[value.object.0 as usize].kind,
             ..value
         };
-        if right != hash {
-            let mut fresh = Vec::new();
-            entry_key(right, name, &mut fresh);
-            let mut there = Vec::new();
-            let tree = Tree::Entries;
-            if self
-                .store
-                .tree_get(ObjectId(dir), tree, &fresh, &mut there)?
-            {
-                return drop(key, "its hash is wrong and the name is taken");
-            }
-            let what = format!("entry {:?} put under its right hash", lossy(name));
-            let instead = Some((fresh, correct));
-            return Ok(Some(Change {
-                dir,
-                key,
-                instead,
-                what,
-            }));
+        if entry_hash(self.store.dir_seed(), name) != hash {
+            let name = name.to_vec();
+            return self
+                .put_under_right_hash(dir, key, &name, correct)
+                .map(Some);
         }
-        if target.kind == DIRECTORY {
-            target.named = Some((dir, key.clone()));
+        let what = format!("entry {:?} given the type of its object", lossy(name));
+        self.count(dir, &key, correct);
+        Ok((correct != value).then(|| Change {
+            dir,
+            instead: Some((key.clone(), correct)),
+            key,
+            what,
+        }))
+    }
+
+    /// Hash, name and value of an entry that may stand there; else why it may not.
+    fn possible<'k>(
+        &self,
+        dir: u64,
+        key: &'k [u8],
+        value: &[u8],
+    ) -> std::result::Result<(u64, &'k [u8], EntryValue), &'static str> {
+        let (hash, name) = split_entry_key(key)
+            .filter(|(_, name)| is_name(name))
+            .ok_or("no directory may hold such a name")?;
+        let value = EntryValue::decode(value).ok_or("it cannot be decoded")?;
+        let target = self
+            .known
+            .get(value.object.0 as usize)
+            .ok_or("no object can have its number")?;
+        if target.kind == 0 {
+            return Err("its object does not exist");
         }
+        let again = target.kind == DIRECTORY && target.named.is_some();
+        match value.object.0 == ROOT || value.object.0 == dir || again {
+            true => Err("its directory has another place"),
+            false => Ok((hash, name, value)),
+        }
+    }
+
+    fn put_under_right_hash(
+        &self,
+        dir: u64,
+        key: Vec<u8>,
+        name: &[u8],
+        value: EntryValue,
+    ) -> Result<Change> {
+        let (mut fresh, mut there) = (Vec::new(), Vec::new());
+        entry_key(entry_hash(self.store.dir_seed(), name), name, &mut fresh);
+        let id = ObjectId(dir);
+        if self.store.tree_get(id, Tree::Entries, &fresh, &mut there)? {
+            let why = "its hash is wrong and the name is taken";
+            return Ok(Change::dropping(dir, key, why));
+        }
+        let what = format!("entry {:?} put under its right hash", lossy(name));
+        let instead = Some((fresh, value));
+        Ok(Change {
+            dir,
+            key,
+            instead,
+            what,
+        })
+    }
+
+    /// An entry stays where it is.
+    fn count(&mut self, dir: u64, key: &[u8], value: EntryValue) {
+        let target = &mut self.known[value.object.0 as usize];
         target.links += 1;
         if target.kind == DIRECTORY {
+            target.named = Some((dir, key.to_vec()));
             self.known[dir as usize].subdirectories += 1;
         }
-        if correct != value {
-            let what = format!("entry {:?} given the type of its object", lossy(name));
-            let instead = Some((key.clone(), correct));
-            return Ok(Some(Change {
-                dir,
-                key,
-                instead,
-                what,
-            }));
-        }
-        Ok(None)
     }
 
     fn change(&mut self, change: &Change) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use nacre_store::check::{Report, check};
 use nacre_store::layout::{ONODE_SIZE, SUPERBLOCK_AT};
-use nacre_store::{Holes, Store, WriteMode};
+use nacre_store::{EndOfFile, Holes, Store, WriteMode};
 use nacre_types::{FileOffset, ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{UserBytes, UserBytesMut};
 
@@ -224,7 +224,7 @@ fn change_everything(store: &Store, id: ObjectId) {
     }
     let _may_fail = store.clone_range(&guard, 0, &guard, 20 * PAGE, 2 * PAGE);
     let _may_fail = store.map_for_sharing(&guard, 0, 30, Holes::Fill);
-    let _may_fail = store.zero_range(&guard, 100, 30_000, false);
+    let _may_fail = store.zero_range(&guard, 100, 30_000, EndOfFile::Moves);
     let _may_fail = store.seek_hole(id, 0);
     let _may_fail = store.truncate(&guard, 10);
     let _may_fail = store.begin().and_then(|mut tx| {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_store::{CHUNK_PAGES, Store, StoreError, WriteMode};
+use nacre_store::{CHUNK_PAGES, EndOfFile, Store, StoreError, WriteMode};
 use nacre_types::ObjectId;
 use nacre_volume::Volume;
 
@@ -47,7 +47,7 @@ fn scattered(store: &Store) -> (ObjectId, Vec<u8>) {
         write(store, other, page * PAGE, b"between", DIRECT).unwrap();
     }
     with(store, id, |guard| {
-        store.preallocate(guard, 20 * PAGE, 30 * PAGE, true)
+        store.preallocate(guard, 20 * PAGE, 30 * PAGE, EndOfFile::Stays)
     });
     (id, read_all(store, id))
 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_store::{Extent, ObjectGuard, Result, Store, WriteMode};
+use nacre_store::{EndOfFile, Extent, ObjectGuard, Result, Store, WriteMode};
 use nacre_testkit::image::Image;
 use nacre_testkit::medium::{Depth, Medium};
 use nacre_testkit::pool::{PRIVATE, memory_pool};
@@ -185,7 +185,7 @@ fn writes_into_holes_and_reserved_units_expose_no_old_bytes() {
             });
             if reserve {
                 with(&bench.store, bench.id, |g| {
-                    bench.store.preallocate(g, 0, 6 * PAGE, false)
+                    bench.store.preallocate(g, 0, 6 * PAGE, EndOfFile::Moves)
                 });
             }
             let old = read_all(&bench.store, bench.id);
@@ -402,7 +402,9 @@ fn a_crash_while_contents_move_for_a_mapping_changes_no_byte() {
     let bench = Bench::new(&pattern(1, 5000));
     write(&bench.store, bench.id, 70_000, &pattern(2, 9000), DIRECT).unwrap();
     with(&bench.store, bench.id, |guard| {
-        bench.store.preallocate(guard, 100_000, 20_000, true)
+        bench
+            .store
+            .preallocate(guard, 100_000, 20_000, EndOfFile::Stays)
     });
     let old = read_all(&bench.store, bench.id);
     bench.explore(

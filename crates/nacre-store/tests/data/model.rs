@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_store::{Holes, Store, WriteMode};
+use nacre_store::{EndOfFile, Holes, Store, WriteMode};
 use nacre_types::ObjectId;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 
@@ -64,6 +64,13 @@ enum Op {
         file: usize,
     },
     Crash,
+}
+
+fn eof(keep_size: bool) -> EndOfFile {
+    match keep_size {
+        true => EndOfFile::Stays,
+        false => EndOfFile::Moves,
+    }
 }
 
 fn mode() -> impl Strategy<Value = WriteMode> {
@@ -187,7 +194,7 @@ impl World {
                 keep_size,
             } => {
                 with(&self.store, self.ids[file], |g| {
-                    self.store.zero_range(g, at, len, keep_size)
+                    self.store.zero_range(g, at, len, eof(keep_size))
                 });
                 self.model_zero(file, at, len);
                 self.model_extend(file, if keep_size { 0 } else { at + len });
@@ -199,7 +206,7 @@ impl World {
                 keep_size,
             } => {
                 with(&self.store, self.ids[file], |g| {
-                    self.store.preallocate(g, at, len, keep_size)
+                    self.store.preallocate(g, at, len, eof(keep_size))
                 });
                 self.model_extend(file, if keep_size { 0 } else { at + len });
             }

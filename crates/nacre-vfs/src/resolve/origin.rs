@@ -276,16 +276,9 @@ impl Vfs {
         let mut rest = path.to_vec();
         let mut links = 0;
         while !rest.is_empty() {
-            let start = rest
-                .iter()
-                .position(|&byte| byte != b'/')
-                .unwrap_or(rest.len());
-            let end = rest[start..]
-                .iter()
-                .position(|&byte| byte == b'/')
-                .map_or(rest.len(), |at| start + at);
-            let (name, after) = (rest[start..end].to_vec(), rest[end..].to_vec());
-            rest = after;
+            let (name, after) = split_first_name(&rest);
+            let name = name.to_vec();
+            rest = after.to_vec();
             match name.as_slice() {
                 b"" | b"." => continue,
                 b".." => {
@@ -321,4 +314,12 @@ impl Vfs {
         }
         None
     }
+}
+
+/// The first name of a path without the slashes in front of it, and what is behind it.
+fn split_first_name(path: &[u8]) -> (&[u8], &[u8]) {
+    let start = path.iter().position(|&byte| byte != b'/');
+    let path = &path[start.unwrap_or(path.len())..];
+    let end = path.iter().position(|&byte| byte == b'/');
+    path.split_at(end.unwrap_or(path.len()))
 }

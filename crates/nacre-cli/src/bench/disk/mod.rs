@@ -140,7 +140,11 @@ pub fn run(
         let names = ROWS.map(|row| row.name).join(", ");
         return Err(Failure::Usage(format!("rows on a disk are: {names}")));
     }
-    let bar = output::bar((rows.len() * extent.rounds) as u64, "measuring", false);
+    let bar = output::bar(
+        (rows.len() * extent.rounds) as u64,
+        "measuring",
+        output::Counted::Steps,
+    );
     let mut reports: Vec<RowReport> = rows
         .iter()
         .map(|row| RowReport::new(row.name, row.processes))

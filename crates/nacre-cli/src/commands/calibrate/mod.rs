@@ -33,7 +33,7 @@ pieces was faster than every one of whole requests, and by the margin in the mid
 /// Percent that pieces must gain, if not told.
 const MARGIN: u32 = 10;
 
-/// Measure in which sizes the pool's devices like to be written and read, and remember it
+/// Measure the best sizes of reads and writes of a pool's devices, and remember them
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -138,7 +138,11 @@ fn refuse_unfit(volume: &Volume) -> Result<()> {
 }
 
 fn fill(plan: &GridPlan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
-    let bar = output::bar(plan.samples(), &format!("measuring {name}"), false);
+    let bar = output::bar(
+        plan.samples(),
+        &format!("measuring {name}"),
+        output::Counted::Steps,
+    );
     let grid = plan.fill(name, |case| {
         bar.inc(1);
         ask(case)

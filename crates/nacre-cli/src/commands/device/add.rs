@@ -13,13 +13,15 @@ use std::process::ExitCode;
 
 /// Add a device to a pool
 ///
-/// What is written from then on goes to all devices by their room, the new one first of all. With
-/// --behind what is cold moves there when the others get full. Nobody may use the pool at the
-/// moment. In a pool with copies the device becomes one more copy, while
-/// programs run. Where disks hold metadata together and the rest each alone it gets what all hold
-/// while programs run, and room for contents; nobody may use the pool at the moment that it begins.
-/// With --copy so does a second device of a pool on one, which nobody may use at the
-/// moment that it begins. Killed, it goes on when it is called again.
+/// New data goes to all devices by their room, so to the new one first. With --behind, what was not
+/// used for longest moves there when the others get full. Nobody may use the pool meanwhile.
+///
+/// In a pool with copies the device becomes one more copy, while programs run. With --copy it
+/// becomes the second copy of a pool on one device. Where only metadata is on all disks it gets
+/// that, and room for contents. In the last two cases nobody may use the pool when it begins;
+/// programs may run from then on.
+///
+/// If the command is killed, call it again: it goes on.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Arguments {

@@ -41,7 +41,8 @@ pub fn drained(
 ) -> Result<Report> {
     let mut bar: Option<ProgressBar> = None;
     let drained = store.drain_device(units, &mut |progress| {
-        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "moving", true));
+        let bar = bar
+            .get_or_insert_with(|| output::bar(progress.total, "moving", output::Counted::Bytes));
         bar.set_position(progress.done);
         ControlFlow::Continue(())
     });

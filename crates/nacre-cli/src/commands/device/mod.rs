@@ -27,7 +27,7 @@ Examples:
   nacre device replace my.pool /dev/dax1.0 /dev/dax2.0  with copies: a new one for another
   nacre device rebuild my.pool                       with copies: one that was missing is back";
 
-/// Tell and change which devices a pool has
+/// Show and change the devices of a pool
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -12,10 +12,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Move old data of a striped pool to where new data would go, as after `nacre device add`
+/// Spread old data over all devices, as new data would be; after `nacre device add`
 ///
 /// Programs go on meanwhile. What is mapped, or shared with clones and snapshots, stays where it
-/// is. Killed, it goes on where it was when it is called again.
+/// is. If the command is killed, call it again: it goes on where it was.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool
@@ -51,7 +51,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn rebalance(pool: &Path, store: &Store) -> Result<Report> {
     let mut bar: Option<ProgressBar> = None;
     let done = store.rebalance(&mut |progress| {
-        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebalancing", true));
+        let bar = bar.get_or_insert_with(|| {
+            output::bar(progress.total, "rebalancing", output::Counted::Bytes)
+        });
         bar.set_length(progress.total);
         bar.set_position(progress.done);
         ControlFlow::Continue(())

@@ -9,7 +9,7 @@ use nacre_volume::{Access, CopyInfo, Volume};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Give copies that were missing, or whose rebuild was broken off, what they lack
+/// Bring copies up to date that were missing, or whose rebuild was interrupted
 ///
 /// Programs go on meanwhile. A copy that was missing gets what was stored since; one that failed
 /// gets everything. A device for which another one has come (nacre device replace) goes when that

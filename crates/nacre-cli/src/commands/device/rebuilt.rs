@@ -92,7 +92,9 @@ pub fn rebuilt(pool: &Path, fs: &Fs) -> Result<Rebuilt> {
     let mut bar: Option<ProgressBar> = None;
     let mut bytes = 0;
     let (rebuilt, report) = store.rebuild_copies(parallel::processors(), |progress| {
-        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
+        let bar = bar.get_or_insert_with(|| {
+            output::bar(progress.total, "rebuilding", output::Counted::Bytes)
+        });
         bar.set_position(progress.done);
         bytes = bytes.max(progress.looked);
         ControlFlow::Continue(())

@@ -14,11 +14,12 @@ use std::process::ExitCode;
 
 /// Take a device out of a pool; what it holds moves to the others first
 ///
-/// Programs go on meanwhile. What they have mapped or in use, what clones and snapshots share, and
-/// what the pool keeps for itself moves when nobody uses the pool: then call it again. Killed, it
-/// goes on where it was. Of a pool with copies it takes one copy, and needs the pool for itself.
-/// Where disks hold metadata together and the rest each alone, what a lost one alone held stays
-/// lost.
+/// Programs go on meanwhile. Some things move only when nobody uses the pool: what programs have
+/// mapped or in use, what clones and snapshots share, and what the pool keeps for itself. The
+/// command says so; call it again then. If it is killed, call it again: it goes on.
+///
+/// In a pool with copies one copy is taken out; nobody may use the pool meanwhile. Where only
+/// metadata is on all disks, what a lost disk alone held stays lost.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool

@@ -11,16 +11,18 @@ use nacre_volume::{Access, CopyInfo, LegState, Volume};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Take a new device into a pool with copies for another one, and rebuild it
+/// Replace a device of a pool with copies by a new one, and rebuild it
 ///
-/// Programs go on meanwhile, and store to the new device, too. One that was lost goes at once. One
-/// that is there stays a copy until the new one has everything; then it is no device of the pool
-/// any more. In memory the one that is read (as a rule the first) stays while programs use the
-/// pool, and goes by itself. Killed, it goes on when it is called again, or `nacre device rebuild`.
+/// Programs go on meanwhile, and store to the new device, too. A device that was lost leaves at
+/// once. One that is there stays a copy until the new one has everything, and leaves then. In
+/// memory the device that is read (as a rule the first) stays while programs use the pool, and
+/// leaves by itself.
 ///
-/// Where disks hold metadata together and the rest each alone nobody may use the pool at the moment
-/// that it begins. What a disk that is there alone holds moves to the others, the new one too; what
-/// a lost one alone held stays lost, and `nacre check` names it.
+/// Where only metadata is on all disks nobody may use the pool when it begins. What an old disk
+/// alone holds moves to the others, the new one too. What a lost disk alone held stays lost, and
+/// `nacre check` names it.
+///
+/// If the command is killed, call it again, or `nacre device rebuild`: it goes on.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any device of the pool that is current

@@ -84,7 +84,11 @@ fn chosen(names: &[String]) -> Result<Vec<Experiment>> {
 
 fn report(profile: &Profile, experiments: Vec<Experiment>) -> Result<Report> {
     let trials: Vec<&Trial> = experiments.iter().flat_map(|it| &it.trials).collect();
-    let bar = output::bar(trials.len() as u64, "asking the model", false);
+    let bar = output::bar(
+        trials.len() as u64,
+        "asking the model",
+        output::Counted::Steps,
+    );
     let figures = each(&trials, |trial| {
         let figure = trial.model(profile);
         bar.inc(1);

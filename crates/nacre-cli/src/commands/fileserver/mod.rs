@@ -35,7 +35,7 @@ the deterministic model plays it at once for all threads, with and without the p
 const FILE_BYTES: u64 = 10 << 20;
 const CALL_BYTES: u64 = 16 << 10;
 
-/// Work as a file server does, in a folder or by a device's model
+/// Run the workload of a file server, in a folder or on the model of a device
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -193,7 +193,11 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
     let most = arguments.threads.iter().copied().max().unwrap_or(1);
     let streams = played::record(mix, most, arguments.think)?;
     let bytes = played_bytes(mix);
-    let bar = output::bar(arguments.threads.len() as u64, "playing", false);
+    let bar = output::bar(
+        arguments.threads.len() as u64,
+        "playing",
+        output::Counted::Steps,
+    );
     let rows: Vec<Row> = arguments
         .threads
         .iter()

@@ -9,7 +9,7 @@ use super::mounts::{self, Mount};
 use crate::attached::Attached;
 use crate::mode::Mode;
 use crate::ourselves;
-use nacre_fuse::{MountState, mounted_at, state, unmount};
+use nacre_fuse::{MountState, Unmount, mounted_at, state, unmount};
 use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
 use nacre_types::{Uuid, reach};
@@ -255,7 +255,7 @@ fn follow(mut child: Child, mut output: ChildStdout, folder: &Path, to: &Sender<
 fn clear_dead(folder: &Path) {
     let is_left = mounted_at(folder).is_ok_and(|pool| pool.is_some());
     if is_left && state(folder) == MountState::Dead {
-        let _somebody_else_did = unmount(folder, true);
+        let _somebody_else_did = unmount(folder, Unmount::Lazily);
     }
 }
 

@@ -53,7 +53,7 @@ served; NACRE_DEFAULT_POOL names another file for the default pool.
 Exit status: the program's own; 128 + N if signal N ended it; 125 if Nacre failed; 126 or 127 if
 the program cannot be started.";
 
-/// Run a program to which pools appear as folders
+/// Run a program that sees pools as folders
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -68,8 +68,8 @@ pub struct Arguments {
     /// restart finds it again. No fsync waits for that. --pool gives it another name
     #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
     save_to: Option<PathBuf>,
-    /// How often disks get what was stored, for example 5s or 500ms; a pool that is saved remembers
-    /// it [default: 5s]
+    /// How often what was stored is written to disks, for example 5s or 500ms; a pool that is saved
+    /// remembers it [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = every::parse, conflicts_with = "read_only")]
     every: Option<Duration>,
     /// Pools with copies: how long after one scrub the next one begins [default: 10m]
@@ -81,7 +81,7 @@ pub struct Arguments {
     /// What a write call promises when it returns [default: as the pool was made]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// In which sizes to write and read: none, optane[:MODULES], calibrated
+    /// In which sizes to write and read devices: none, optane[:MODULES], calibrated
     /// [default: as the pool says]
     #[arg(long, value_name = "POLICY")]
     granularity: Option<Granularity>,
@@ -186,24 +186,30 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .into_iter()
         .map(Attached::detach)
         .collect::<Result<Vec<()>>>();
-    let ended = emulations
-        .into_iter()
-        .zip(&mounts)
-        .enumerate()
-        .try_for_each(|(number, (emulation, mount))| {
-            let pages = arguments.wear_html.as_ref();
-            let page = pages.map(|path| output::numbered(path, number));
-            let kept = arguments.keep.then(|| emulated::kept_beside(&mount.pool));
-            emulation.end_use();
-            page.map_or(Ok(()), |page| wear::save_page(&emulation, &page))?;
-            emulated::end(emulation, arguments.granule().is_some(), kept)
-        });
+    let ended = end_emulations(emulations, &mounts, arguments);
     attached::sweep();
     let status = status?;
     if let Err(failure) = detached.map(|_| ()).and(ended) {
         output::tell(&failure);
     }
     Ok(status)
+}
+
+/// Saves what was counted, and switches off what was for this run alone.
+fn end_emulations(
+    emulations: Vec<Emulation>,
+    mounts: &[Mount],
+    arguments: &Arguments,
+) -> Result<()> {
+    for (number, (emulation, mount)) in emulations.into_iter().zip(mounts).enumerate() {
+        emulation.end_use();
+        if let Some(path) = &arguments.wear_html {
+            wear::save_page(&emulation, &output::numbered(path, number))?;
+        }
+        let kept = arguments.keep.then(|| emulated::kept_beside(&mount.pool));
+        emulated::end(emulation, arguments.granule().is_some(), kept)?;
+    }
+    Ok(())
 }
 
 /// Makes sure that the pools are there and attached before the program starts: its processes then

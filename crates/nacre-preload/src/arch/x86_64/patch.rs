@@ -19,10 +19,10 @@ use super::stub::{Data, SLOT, Stub, StubSite};
 use crate::entry::table::{self, CALLS, CLASSES};
 use crate::rewrite::elf::Module;
 use crate::rewrite::plan::{PatchPlan, Site};
+use crate::runtime::PAGE;
 use crate::runtime::tls::root;
 
 /// Bytes of a page.
-pub const PAGE: usize = 4096;
 /// Offset of the first stub in the code, behind the table of served calls.
 const STUBS_AT: usize = CALLS.next_multiple_of(SLOT);
 const REACH: usize = (1 << 31) - (1 << 20);
