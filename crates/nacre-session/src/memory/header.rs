@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 23;
+pub(crate) const VERSION: u32 = 24;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -64,6 +64,8 @@ pub struct Shared {
     pub free_units: Counter,
     /// Where to look for free units.
     pub unit_hint: Counter,
+    /// Where to look for groups of which nothing is used.
+    pub group_hint: Counter,
     /// Where object numbers are taken.
     pub object_round: Counter,
     /// Where to look for free object numbers in each shard.

@@ -60,8 +60,11 @@ pub(crate) struct Allocator<'a> {
     shares: &'a [AtomicU64],
     /// How many units are free: a statistic, exact only while nobody dies.
     free: &'a AtomicU64,
-    /// Where the last search ended.
+    /// Where the last search for less than a group ended.
     hint: &'a AtomicU64,
+    /// Where the last search for groups ended. It is another one, so that small runs between large
+    /// ones lie together: else each would break a group, and no whole block would be left.
+    group_hint: &'a AtomicU64,
     /// The block that was taken last.
     block_hint: &'a AtomicU64,
     /// Another rule that has a say in it, if there is one.
@@ -153,6 +156,7 @@ impl<'a> Allocator<'a> {
             shares: session.share_counts(),
             free: &shared.free_units,
             hint: &shared.unit_hint,
+            group_hint: &shared.group_hint,
             block_hint: &shared.block_hint,
             special,
         }
@@ -262,7 +266,8 @@ impl<'a> Allocator<'a> {
         if let Some(spread) = self.special.and_then(Special::spread) {
             return self.take_spread_group(spread);
         }
-        let start = self.claim_group(0..self.bits.len() as u64 * WORD, self.hint.load(Relaxed))?;
+        let hint = self.group_hint.load(Relaxed);
+        let start = self.claim_group(0..self.bits.len() as u64 * WORD, hint)?;
         self.free.fetch_sub(GROUP_UNITS, Relaxed);
         let run = Run {
             start: UnitNo(start),
@@ -437,7 +442,11 @@ impl<'a> Allocator<'a> {
 
     fn taken(&self, run: Run) {
         self.free.fetch_sub(run.count, Relaxed);
-        self.hint.store(run.end().0, Relaxed);
+        let hint = match run.count < GROUP_UNITS {
+            true => self.hint,
+            false => self.group_hint,
+        };
+        hint.store(run.end().0, Relaxed);
     }
 
     /// A free run that begins exactly at `first`.
@@ -456,7 +465,7 @@ impl<'a> Allocator<'a> {
             return None;
         }
         let groups = self.bits.len() / GROUP_WORDS;
-        let first = (self.hint.load(Relaxed) / GROUP_UNITS) as usize;
+        let first = self.group_hint.load(Relaxed).div_ceil(GROUP_UNITS) as usize;
         for step in 0..groups.min(GROUP_SEARCH) {
             let group = (first + step) % groups;
             let start = group as u64 * GROUP_UNITS;
@@ -552,8 +561,16 @@ impl<'a> Allocator<'a> {
     /// Free units are used again first, from the lowest on: they are in page tables already, and
     /// what lies above may never have been used.
     pub(crate) fn use_first(&self, start: u64, end: u64) {
-        if end - start >= REUSE_MIN && start < self.hint.load(Relaxed) {
-            self.hint.store(start, Relaxed);
+        let lower = |hint: &AtomicU64| {
+            if start < hint.load(Relaxed) {
+                hint.store(start, Relaxed);
+            }
+        };
+        if end - start >= REUSE_MIN {
+            lower(self.hint);
+        }
+        if end - start >= GROUP_UNITS {
+            lower(self.group_hint);
         }
         if let Some(spread) = self.special.and_then(Special::spread) {
             spread.use_first(start, end);
@@ -660,6 +677,7 @@ mod tests {
         shares: Vec<AtomicU64>,
         free: AtomicU64,
         hint: AtomicU64,
+        group_hint: AtomicU64,
         block_hint: AtomicU64,
     }
 
@@ -673,6 +691,7 @@ mod tests {
                     .collect(),
                 free: AtomicU64::new(units),
                 hint: AtomicU64::new(0),
+                group_hint: AtomicU64::new(0),
                 block_hint: AtomicU64::new(0),
             }
         }
@@ -684,6 +703,7 @@ mod tests {
                 shares: &self.shares,
                 free: &self.free,
                 hint: &self.hint,
+                group_hint: &self.group_hint,
                 block_hint: &self.block_hint,
                 special: None,
             }
@@ -749,6 +769,35 @@ mod tests {
         let block = alloc.take_block().unwrap();
         assert_eq!(block.0 % 1024, 0);
         assert_eq!(alloc.mark_used(block, 1024), Some(block));
+    }
+
+    #[test]
+    fn small_runs_between_large_ones_leave_whole_blocks() {
+        const BLOCKS: u64 = 64;
+        let space = Space::new(BLOCKS * 1024);
+        let alloc = space.allocator();
+        for _ in 0..BLOCKS * 2 * 3 / 4 {
+            assert!(alloc.take_one(None).is_some());
+            assert_eq!(alloc.take(None, GROUP_UNITS).unwrap().count, GROUP_UNITS);
+        }
+        let blocks = (0..BLOCKS).filter(|_| alloc.take_block().is_some());
+        assert!(blocks.count() as u64 >= BLOCKS / 4 - 2);
+    }
+
+    #[test]
+    fn groups_that_were_freed_are_taken_again_from_the_lowest_on() {
+        let space = Space::new(8 * GROUP_UNITS);
+        let alloc = space.allocator();
+        let take = || {
+            alloc
+                .take(None, GROUP_UNITS)
+                .map(|run| run.start.0 / GROUP_UNITS)
+        };
+        (0..6).for_each(|group| assert_eq!(take(), Some(group)));
+        for group in [4, 1] {
+            alloc.free(UnitNo(group * GROUP_UNITS), GROUP_UNITS);
+        }
+        assert_eq!([(); 3].map(|()| take()), [Some(1), Some(4), Some(6)]);
     }
 
     #[test]
