@@ -1,11 +1,13 @@
 //! Calls on several files at the same time.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 
-use rustix::io::Errno;
+use rustix::fs::fdatasync;
+use rustix::io::{Errno, pwrite};
 
 use crate::aio::{Context, MOST, Request};
+use crate::error::last_errno;
 use crate::guest::may_share_memory;
 
 /// A call that may take long.
@@ -23,6 +25,20 @@ pub enum FileCall<'c> {
 static CONTEXT: Mutex<Context> = Mutex::new(Context::new());
 
 impl FileCall<'_> {
+    /// Makes it and waits for it, though it may have done less than it should.
+    pub fn make_alone(&self) -> Result<usize, Errno> {
+        match *self {
+            FileCall::Write(fd, at, bytes) => pwrite(fd, bytes, at),
+            FileCall::WriteShared(fd, at, memory) => {
+                let (start, len) = (memory.cast(), memory.len());
+                // SAFETY: the kernel reads memory, if it is mapped, and stores nothing.
+                let done = unsafe { libc::pwrite(fd.as_raw_fd(), start, len, at as i64) };
+                usize::try_from(done).map_err(|_| last_errno())
+            }
+            FileCall::Sync(fd) => fdatasync(fd).map(|()| 0),
+        }
+    }
+
     fn request(&self) -> Request {
         match *self {
             FileCall::Write(fd, at, bytes) => Request::write(fd, at, bytes),
@@ -157,5 +173,24 @@ mod tests {
             [None],
             "one alone is done alone"
         );
+    }
+
+    #[test]
+    fn a_call_alone_does_the_same() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [0; 10]).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        let calls = [
+            FileCall::Write(file.as_fd(), 2, b"ab"),
+            FileCall::WriteShared(file.as_fd(), 4, &raw const *b"cde".as_slice()),
+            FileCall::Sync(file.as_fd()),
+        ];
+        let done = calls.map(|call| call.make_alone());
+        assert_eq!(done, [Ok(2), Ok(3), Ok(0)]);
+        assert_eq!(std::fs::read(&path).unwrap(), b"\0\0abcde\0\0\0");
+        let to_read = File::open(&path).unwrap();
+        let refused = FileCall::WriteShared(to_read.as_fd(), 0, &raw const *b"x".as_slice());
+        assert_eq!(refused.make_alone(), Err(Errno::BADF));
     }
 }

@@ -174,16 +174,19 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
 fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64, JournalError> {
     let (disk, mut buffer) = (&cache.disk, cache.buffer());
     homes.iter().for_each(|home| disk.expect(home.clone()));
-    let (waited_for, gathered) = pieces_of(homes, disk.at_once());
+    let (waited_for, gathered) = kinds_of(homes, disk.at_once());
     if waited_for.len() > 1 {
         cache.prepare_calls(image)?;
     }
-    for pieces in waited_for.chunks(disk.at_once()) {
-        let to_copy = disk.write_from(image, pieces)?;
-        let copies = copies_of(image, &to_copy, &mut buffer);
+    let to_copy = pieces_of(&disk.write_from(image, &waited_for)?, disk.at_once());
+    if to_copy.len() > 1 {
+        cache.prepare_calls(image)?;
+    }
+    for pieces in to_copy.chunks(disk.at_once()) {
+        let copies = copies_of(image, pieces, &mut buffer);
         disk.write_all_through(&copies)?;
     }
-    for piece in &gathered {
+    for piece in &pieces_of(&gathered, disk.at_once()) {
         let copies = copies_of(image, slice::from_ref(piece), &mut buffer);
         copies
             .iter()
@@ -198,22 +201,27 @@ fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64
     Ok(bytes)
 }
 
-/// Pieces of ranges, for a disk that takes so many at the same time: those that are waited for one
-/// by one, or as many as it takes, and those that gather in the kernel before they are.
-fn pieces_of(homes: &[Range<u64>], at_once: usize) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
-    let most = (AHEAD_ROOM / at_once as u64).min(AHEAD_PIECE);
+/// Ranges that are waited for one by one, or as many as a disk takes at the same time, and those
+/// that gather in the kernel before they are.
+fn kinds_of(homes: &[Range<u64>], at_once: usize) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
     let large = match at_once {
         1 => AHEAD_PIECE,
         _ => LARGE,
     };
+    let few = homes.len() <= FEW_WRITES;
+    let homes = homes.iter().cloned();
+    homes.partition(|home| few || len(home) >= large)
+}
+
+/// Pieces of ranges, for a disk that takes so many copies at the same time.
+fn pieces_of(homes: &[Range<u64>], at_once: usize) -> Vec<Range<u64>> {
+    let most = (AHEAD_ROOM / at_once as u64).min(AHEAD_PIECE);
     let in_pieces = |home: &Range<u64>| {
         let home = home.clone();
         let starts = home.clone().step_by(most as usize);
         starts.map(move |at| at..home.end.min(at + most))
     };
-    let few = homes.len() <= FEW_WRITES;
-    let pieces = homes.iter().flat_map(in_pieces);
-    pieces.partition(|piece| few || len(piece) >= large)
+    homes.iter().flat_map(in_pieces).collect()
 }
 
 /// Pieces of memory as they are by now, in a buffer.

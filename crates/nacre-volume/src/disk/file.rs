@@ -99,14 +99,19 @@ impl FileDisk {
             let fd = self.through_until(piece.end)?;
             Some(FileCall::WriteShared(fd, piece.start, memory(piece)))
         };
-        let calls: Option<Vec<FileCall<'_>>> = pieces.iter().map(call).collect();
-        let done = self.make_all(calls.as_deref(), pieces.len());
         let mut to_copy = Vec::new();
-        for (piece, done) in pieces.iter().zip(done) {
-            match done {
-                Some(Ok(len)) if len as u64 == piece.end - piece.start => {}
-                Some(Err(errno)) => return Err(failed(errno)),
-                _ => to_copy.push(piece.clone()),
+        for pieces in pieces.chunks(AT_ONCE) {
+            let calls: Option<Vec<FileCall<'_>>> = pieces.iter().map(call).collect();
+            let done = self.make_all(calls.as_deref(), pieces.len());
+            let alone = |place: usize| Some(calls.as_ref()?[place].make_alone());
+            for (place, (piece, done)) in pieces.iter().zip(done).enumerate() {
+                match done.or_else(|| alone(place)) {
+                    Some(Ok(len)) if len as u64 == piece.end - piece.start => {}
+                    // A file system that opens for direct I/O and then refuses it, or a signal.
+                    Some(Err(Errno::INVAL | Errno::INTR)) => to_copy.push(piece.clone()),
+                    Some(Err(errno)) => return Err(failed(errno)),
+                    _ => to_copy.push(piece.clone()),
+                }
             }
         }
         Ok(to_copy)
