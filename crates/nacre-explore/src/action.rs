@@ -489,7 +489,7 @@ fn move_log(fs: &Fs, what: impl FnOnce() -> Result<()>) -> Result<()> {
     store.set_levelling(LEVELLING);
     let mut moved = before.iter().zip(words()).filter(|(old, new)| *old != new);
     if let Some((old, _)) = moved.next() {
-        let (unit, hint) = (old & PAYLOAD, &store.session().shared().block_hint);
+        let (unit, hint) = (old & PAYLOAD, &store.session().shared().unit_hints.block);
         hint.store(unit / UNITS_PER_BLOCK + 1, Relaxed);
     }
     done

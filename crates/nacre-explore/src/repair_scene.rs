@@ -120,7 +120,7 @@ fn lost_log(
         done.unwrap_or_else(|error| Err(error.to_string()))
     };
     // Behind all others, so that a repair which looks for the log comes by its old block first.
-    let turn = &fs.store().session().shared().block_hint;
+    let turn = &fs.store().session().shared().unit_hints.block;
     turn.store(u64::MAX, Ordering::Relaxed);
     let before = run(Action::MoveLog("e", 0o606), 0)?;
     recorder.mark_done();

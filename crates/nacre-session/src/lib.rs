@@ -35,7 +35,7 @@ pub use liveness::process::{
 };
 pub use liveness::slot::Slot;
 pub use memory::geometry::Geometry;
-pub use memory::header::{Counter, DeviceSpace, NUMBER_SHARDS, SPREAD_DEVICES, Shared};
+pub use memory::header::{Counter, DeviceSpace, NUMBER_SHARDS, SPREAD_DEVICES, Shared, UnitHints};
 pub use round::pause;
 pub use session::{NODES, Session, SessionPlace, State};
 pub use slot_ref::{Liveness, SlotRef};

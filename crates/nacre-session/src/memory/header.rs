@@ -16,6 +16,7 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 pub(crate) const VERSION: u32 = 24;
 
 /// One counter or hint, alone in its cache line.
+#[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Counter(AtomicU64);
 
@@ -54,6 +55,19 @@ pub struct DeviceSpace {
     pub turns: AtomicU64,
 }
 
+/// Where to look for free units.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct UnitHints {
+    /// Where the last search for less than a group ended.
+    pub next: Counter,
+    /// Where the last search for groups ended. It is another one, so that small runs between large
+    /// ones lie together: else each would break a group, and no whole block would be left.
+    pub group: Counter,
+    /// The metadata or log block that was taken last.
+    pub block: Counter,
+}
+
 /// Counters, hints and locks of the whole pool. All start at zero or free.
 ///
 /// A counter follows the bits it counts: it is lowered before bits are set and raised after they
@@ -63,17 +77,13 @@ pub struct Shared {
     /// Units whose bit is clear.
     pub free_units: Counter,
     /// Where to look for free units.
-    pub unit_hint: Counter,
-    /// Where to look for groups of which nothing is used.
-    pub group_hint: Counter,
+    pub unit_hints: UnitHints,
     /// Where object numbers are taken.
     pub object_round: Counter,
     /// Where to look for free object numbers in each shard.
     pub object_hints: [Counter; NUMBER_SHARDS],
     /// How many places processes have taken for new names in the cache of names.
     pub dentry_round: Counter,
-    /// The metadata or log block that was taken last.
-    pub block_hint: Counter,
     /// Metadata blocks of the pool.
     pub metadata_blocks: Counter,
     /// Log blocks of the pool.

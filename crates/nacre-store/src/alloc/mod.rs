@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use nacre_session::{COUNTS_OF_WORD, Session, Shared};
+use nacre_session::{COUNTS_OF_WORD, Session, Shared, UnitHints};
 use nacre_types::{UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
 use nacre_volume::Volume;
 
@@ -60,13 +60,7 @@ pub(crate) struct Allocator<'a> {
     shares: &'a [AtomicU64],
     /// How many units are free: a statistic, exact only while nobody dies.
     free: &'a AtomicU64,
-    /// Where the last search for less than a group ended.
-    hint: &'a AtomicU64,
-    /// Where the last search for groups ended. It is another one, so that small runs between large
-    /// ones lie together: else each would break a group, and no whole block would be left.
-    group_hint: &'a AtomicU64,
-    /// The block that was taken last.
-    block_hint: &'a AtomicU64,
+    hints: &'a UnitHints,
     /// Another rule that has a say in it, if there is one.
     special: Option<Special<'a>>,
 }
@@ -155,9 +149,7 @@ impl<'a> Allocator<'a> {
             verified: session.verified_bits(),
             shares: session.share_counts(),
             free: &shared.free_units,
-            hint: &shared.unit_hint,
-            group_hint: &shared.group_hint,
-            block_hint: &shared.block_hint,
+            hints: &shared.unit_hints,
             special,
         }
     }
@@ -224,7 +216,7 @@ impl<'a> Allocator<'a> {
     /// the other.
     pub(crate) fn take_block(&self) -> Option<UnitNo> {
         let blocks = self.for_metadata().bits.len() / BLOCK_WORDS;
-        let last = (self.block_hint.load(Relaxed) as usize).min(blocks);
+        let last = (self.hints.block.load(Relaxed) as usize).min(blocks);
         let mut turns = (0..last).rev().chain((last..blocks).rev());
         let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
         let start = UnitNo(index as u64 * UNITS_PER_BLOCK);
@@ -252,7 +244,7 @@ impl<'a> Allocator<'a> {
 
     /// Where blocks were taken so last.
     pub(crate) fn start_rounds_at(&self, block: UnitNo) {
-        self.block_hint.store(block.0 / UNITS_PER_BLOCK, Relaxed);
+        self.hints.block.store(block.0 / UNITS_PER_BLOCK, Relaxed);
     }
 
     /// Gives a block back that has worn enough: others are taken before it.
@@ -266,7 +258,7 @@ impl<'a> Allocator<'a> {
         if let Some(spread) = self.special.and_then(Special::spread) {
             return self.take_spread_group(spread);
         }
-        let hint = self.group_hint.load(Relaxed);
+        let hint = self.hints.group.load(Relaxed);
         let start = self.claim_group(0..self.bits.len() as u64 * WORD, hint)?;
         self.free.fetch_sub(GROUP_UNITS, Relaxed);
         let run = Run {
@@ -443,8 +435,8 @@ impl<'a> Allocator<'a> {
     fn taken(&self, run: Run) {
         self.free.fetch_sub(run.count, Relaxed);
         let hint = match run.count < GROUP_UNITS {
-            true => self.hint,
-            false => self.group_hint,
+            true => &self.hints.next,
+            false => &self.hints.group,
         };
         hint.store(run.end().0, Relaxed);
     }
@@ -465,7 +457,7 @@ impl<'a> Allocator<'a> {
             return None;
         }
         let groups = self.bits.len() / GROUP_WORDS;
-        let first = self.group_hint.load(Relaxed).div_ceil(GROUP_UNITS) as usize;
+        let first = self.hints.group.load(Relaxed).div_ceil(GROUP_UNITS) as usize;
         for step in 0..groups.min(GROUP_SEARCH) {
             let group = (first + step) % groups;
             let start = group as u64 * GROUP_UNITS;
@@ -487,7 +479,7 @@ impl<'a> Allocator<'a> {
     fn take_roomy(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let near_goal = goal.and_then(|goal| self.search_words(goal.0 / WORD, GROUP_WORDS, want));
         near_goal.or_else(|| {
-            let hint = self.hint.load(Relaxed) / WORD;
+            let hint = self.hints.next.load(Relaxed) / WORD;
             self.search_words(hint, ROOMY_SEARCH, want)
         })
     }
@@ -510,7 +502,7 @@ impl<'a> Allocator<'a> {
 
     /// Whatever is free, from the last search on and once around.
     fn take_any(&self, want: u64) -> Option<Run> {
-        let from = self.hint.load(Relaxed);
+        let from = self.hints.next.load(Relaxed);
         self.take_between(from, self.bits.len() as u64 * WORD, want)
             .or_else(|| self.take_between(0, self.bits.len() as u64 * WORD, want))
     }
@@ -561,19 +553,25 @@ impl<'a> Allocator<'a> {
     /// Free units are used again first, from the lowest on: they are in page tables already, and
     /// what lies above may never have been used.
     pub(crate) fn use_first(&self, start: u64, end: u64) {
+        if end - start >= REUSE_MIN {
+            self.lower_hints(start, end);
+        }
+        if let Some(spread) = self.special.and_then(Special::spread) {
+            spread.use_first(start, end);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lower_hints(&self, start: u64, end: u64) {
         let lower = |hint: &AtomicU64| {
             if start < hint.load(Relaxed) {
                 hint.store(start, Relaxed);
             }
         };
-        if end - start >= REUSE_MIN {
-            lower(self.hint);
-        }
+        lower(&self.hints.next);
         if end - start >= GROUP_UNITS {
-            lower(self.group_hint);
-        }
-        if let Some(spread) = self.special.and_then(Special::spread) {
-            spread.use_first(start, end);
+            lower(&self.hints.group);
         }
     }
 
@@ -666,7 +664,7 @@ fn room(word: u64, wanted: u32) -> Option<u32> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    use nacre_session::COUNTS_OF_WORD;
+    use nacre_session::{COUNTS_OF_WORD, UnitHints};
     use nacre_types::UnitNo;
 
     use super::{Allocator, GROUP_UNITS, Run, room};
@@ -676,9 +674,7 @@ mod tests {
         verified: Vec<AtomicU64>,
         shares: Vec<AtomicU64>,
         free: AtomicU64,
-        hint: AtomicU64,
-        group_hint: AtomicU64,
-        block_hint: AtomicU64,
+        hints: UnitHints,
     }
 
     impl Space {
@@ -690,9 +686,7 @@ mod tests {
                     .map(|_| AtomicU64::new(0))
                     .collect(),
                 free: AtomicU64::new(units),
-                hint: AtomicU64::new(0),
-                group_hint: AtomicU64::new(0),
-                block_hint: AtomicU64::new(0),
+                hints: UnitHints::default(),
             }
         }
 
@@ -702,9 +696,7 @@ mod tests {
                 verified: &self.verified,
                 shares: &self.shares,
                 free: &self.free,
-                hint: &self.hint,
-                group_hint: &self.group_hint,
-                block_hint: &self.block_hint,
+                hints: &self.hints,
                 special: None,
             }
         }

@@ -82,7 +82,7 @@ pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
 /// Fills free units with 0xEE and lets the next allocations take these, so that a unit that leaks
 /// old bytes is noticed.
 pub fn dirty_free_units(store: &Store) {
-    let hint = &store.session().shared().unit_hint;
+    let hint = &store.session().shared().unit_hints.next;
     let id = make_file(store, "dirt");
     for page in 0..600 {
         hint.store(0, Relaxed);

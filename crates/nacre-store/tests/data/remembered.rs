@@ -31,7 +31,8 @@ fn taker(store: &Store) -> (ObjectId, Vec<u8>) {
     store
         .session()
         .shared()
-        .unit_hint
+        .unit_hints
+        .next
         .store(0, std::sync::atomic::Ordering::Relaxed);
     write(store, id, 0, &bytes, DIRECT).unwrap();
     (id, bytes)
