@@ -28,7 +28,8 @@ int main(int argc, char **argv) {
     IS(truncate(argv[1], 12 << 20) == 0);
     IS(nacre_read(pool, S("c"), S("o"), 0, bytes, BYTES, &len) == -EIO);
     t = nacre_tx_begin();
-    nacre_tx_touch(t, S("c"), S("new"));
+    /* More than is left. */
+    nacre_tx_write_lent(t, S("c"), S("new"), 0, nacre_bytes(bytes, BYTES));
     IS(nacre_commit(pool, t) == -EIO);
     IS(nacre_pool_close(pool) == -EIO);
     volatile char *volatile nowhere = (char *)64;
