@@ -2,9 +2,11 @@
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
+use std::ptr::null_mut;
 
+use nacre_types::PAGE_SIZE;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::address_range::{AddressRange, RANGE_ALIGNMENT};
 use crate::arch;
@@ -84,34 +86,39 @@ pub(crate) fn map_device(
     Ok(kind)
 }
 
-/// Maps in one of the ways in which such a device can be mapped.
+/// Maps in the way in which such a device can be mapped.
 fn map_as(
     device: &Device,
     window: Window,
     place: &AddressRange,
     prot: ProtFlags,
 ) -> Result<DeviceKind, MediaError> {
-    let attempts: &[(MapFlags, DeviceKind)] = match device.backing() {
-        Backing::DevDax => &[(MapFlags::SHARED, DeviceKind::DevDax)],
-        Backing::Memory => &[(MapFlags::SHARED, DeviceKind::MemoryFile)],
-        Backing::HugePages => &[(MapFlags::SHARED, DeviceKind::HugePageFile)],
-        Backing::Block => &[(MapFlags::SHARED, DeviceKind::CachedFile)],
-        Backing::File => &[
-            (
-                MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC),
-                DeviceKind::DaxFile,
-            ),
-            (MapFlags::SHARED, DeviceKind::CachedFile),
-        ],
+    let (flags, kind) = match device.backing() {
+        Backing::DevDax => (MapFlags::SHARED, DeviceKind::DevDax),
+        Backing::Memory => (MapFlags::SHARED, DeviceKind::MemoryFile),
+        Backing::HugePages => (MapFlags::SHARED, DeviceKind::HugePageFile),
+        Backing::File if can_be_synced(device, prot) => (SYNCED, DeviceKind::DaxFile),
+        Backing::File | Backing::Block => (MapFlags::SHARED, DeviceKind::CachedFile),
     };
-    let mut last = Errno::INVAL;
-    for &(flags, kind) in attempts {
-        match map_fixed(device, window, place, (prot, flags)) {
-            Ok(()) => return Ok(kind),
-            Err(errno) => last = errno,
-        }
-    }
-    Err(refused(device.path(), "map it", last))
+    map_fixed(device, window, place, (prot, flags))
+        .map(|()| kind)
+        .map_err(|errno| refused(device.path(), "map it", errno))
+}
+
+const SYNCED: MapFlags = MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC);
+
+/// Whether the device's file system maps it itself. It is asked at an address of the kernel's
+/// choice: a mapping at a fixed one that is refused leaves a hole there, which the kernel may give
+/// to another thread.
+fn can_be_synced(device: &Device, prot: ProtFlags) -> bool {
+    let len = PAGE_SIZE as usize;
+    // SAFETY: a new mapping at an address that the kernel chooses disturbs nobody.
+    let mapped = unsafe { mmap(null_mut(), len, prot, SYNCED, device.fd(), 0) };
+    mapped.is_ok_and(|at| {
+        // SAFETY: it was mapped here, and nothing refers to it.
+        let _ = unsafe { munmap(at, len) };
+        true
+    })
 }
 
 fn map_fixed(
