@@ -1,5 +1,6 @@
 //! Labels as they are written and read, and what is refused.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,14 +83,21 @@ fn each_is_damage(label: &LabelInfo, changes: &[fn(&mut RawLabel)]) {
     }
 }
 
+/// Bytes of an empty device.
+const SIZE: u64 = 64 << 20;
+
+fn empty_device(folder: &Path) -> (File, Arc<Device>) {
+    let path = folder.join("device");
+    let file = File::create_new(&path).unwrap();
+    file.set_len(SIZE).unwrap();
+    let device = Device::open(&path, Access::ReadWrite).unwrap();
+    (file, Arc::new(device))
+}
+
 #[test]
 fn the_copy_that_alone_counts_is_written_last() {
-    const SIZE: u64 = 64 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("device");
-    let file = std::fs::File::create_new(&path).unwrap();
-    file.set_len(SIZE).unwrap();
-    let device = Arc::new(Device::open(&path, Access::ReadWrite).unwrap());
+    let (file, device) = empty_device(folder.path());
     let second = second_copy(SIZE).unwrap();
     let mut label = label();
     write(&device, &label).unwrap();
@@ -107,20 +115,16 @@ fn the_copy_that_alone_counts_is_written_last() {
 
 #[test]
 fn what_a_watch_has_seen_counts_as_long_as_it_is_there() {
-    const SIZE: u64 = 64 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("device");
-    let file = std::fs::File::create_new(&path).unwrap();
-    file.set_len(SIZE).unwrap();
-    let device = Arc::new(Device::open(&path, Access::ReadWrite).unwrap());
+    let (file, device) = empty_device(folder.path());
     let (label, second) = (label(), second_copy(SIZE).unwrap());
-    let size_of_own = LabelInfo { index: 0, ..label };
-    let whole = bytes(&encode(&size_of_own));
+    let first_device = LabelInfo { index: 0, ..label };
+    let whole = bytes(&encode(&first_device));
     let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
     put(0, &whole);
     put(second, &whole);
     let watch = LabelWatch::default();
-    let has = || watch.has_one_of(&device, size_of_own.pool);
+    let has = || watch.has_one_of(&device, first_device.pool);
     assert!(!watch.has_one_of(&device, Uuid::random()));
     assert!(has() && has());
     for at in [0, 4095] {
