@@ -3,18 +3,20 @@
 use std::mem;
 use std::ops::Range;
 
-use nacre_types::crc32c;
+use nacre_types::{crc32c, crc32c_append, site};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::Buffer;
 use crate::disk::Disk;
-use crate::draft::{Draft, HEAD, PIECE, RECORD_CRC_AT, padded};
+use crate::draft::{Draft, HEAD, RECORD_CRC_AT, padded};
 use crate::error::JournalError;
 use crate::layout::{
-    BLOCK, HEADER_MAGIC, MIN_JOURNAL, RECORD_MAGIC, RECORDS_AT, RawHeader, RawPiece, RawRecord,
+    BLOCK, HEADER_MAGIC, MIN_JOURNAL, RECORD_MAGIC, RECORDS_AT, RawHeader, RawRecord,
 };
 use crate::newest::Newest;
 use crate::passes;
+use crate::piece::Piece;
+use crate::record::{AtHome, Record};
 
 const HEADER_CRC_AT: usize = std::mem::offset_of!(RawHeader, crc);
 /// Records are read in pieces of at least this size.
@@ -25,15 +27,6 @@ const HOME_MAX: u64 = 1 << 20;
 const HOME_WINDOW: u64 = 4 << 20;
 /// So many times records go home while the journal fills, at least.
 const BATCHES: u64 = 16;
-
-/// Bytes and the place on the disk where they belong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece<'a> {
-    /// The first byte of the place. It lies outside of the journal.
-    pub home: u64,
-    /// The bytes.
-    pub bytes: &'a [u8],
-}
 
 /// How far a journal has got: all that a process must know that goes on with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -121,14 +114,42 @@ impl<D: Disk> Journal<D> {
         journal.next = journal.first;
         journal.past = header.past.get();
         journal.found = vec![journal.past];
-        let mut window = Window::default();
-        while let Some((len, crc)) = journal.read_record(&mut window, journal.end, journal.next)? {
-            journal.past = crc;
-            journal.end += padded(len);
+        let (mut window, mut newest) = (Window::default(), Found::default());
+        while let Some(found) = journal.read_record(&mut window, journal.end, journal.next)? {
+            journal.end += padded(found.len);
             journal.next = journal.next.wrapping_add(1);
-            journal.found.push(journal.past);
+            journal.found.push(found.crc);
+            newest = found;
         }
+        // J6.
+        if !site::check(journal.are_at_home(&newest.at_home)?) {
+            journal.end -= padded(newest.len);
+            journal.next = journal.next.wrapping_sub(1);
+            journal.found.pop();
+        }
+        journal.past = *journal.found.last().unwrap_or(&0);
         Ok(journal)
+    }
+
+    /// Whether what was to be written beside a record is there.
+    fn are_at_home(&self, all: &[AtHome]) -> Result<bool, JournalError> {
+        for one in all {
+            if self.sum_of(&one.home)? != one.crc {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The checksum of what the disk has in a range.
+    fn sum_of(&self, range: &Range<u64>) -> Result<u32, JournalError> {
+        let (mut sum, mut buffer) = (0, Buffer::default());
+        for start in range.clone().step_by(HOME_MAX as usize) {
+            buffer.set_len((range.end - start).min(HOME_MAX) as usize);
+            self.disk.read(start, buffer.bytes_mut())?;
+            sum = crc32c_append(sum, buffer.bytes());
+        }
+        Ok(sum)
     }
 
     /// Goes on where another process stopped: nothing is read. The caller sees to it that nobody
@@ -249,8 +270,22 @@ impl<D: Disk> Journal<D> {
     /// Writes a version: after a crash all of it is there or nothing. Durable on return. A home
     /// place in the journal, or where none may be, is a bug of the caller and panics.
     pub fn append(&mut self, draft: &mut Draft) -> Result<(), JournalError> {
-        let are_homes = draft.homes().iter().all(|home| self.is_home(home));
+        self.append_beside(draft, &[])
+    }
+
+    /// As [`Journal::append`], of which these pieces are written to their home places at the same
+    /// time, as many as the draft says. Nothing that counts needs what is there now, and nobody
+    /// writes there before the next record is durable (J6).
+    pub fn append_beside(
+        &mut self,
+        draft: &mut Draft,
+        beside: &[Piece<'_>],
+    ) -> Result<(), JournalError> {
+        let homes = draft.homes().iter().cloned();
+        let mut homes = homes.chain(beside.iter().map(Piece::range));
+        let are_homes = homes.all(|home| self.is_home(&home));
         assert!(are_homes, "a home place where none may be");
+        assert_eq!(draft.beside(), beside.len(), "what is written beside it");
         let needed = draft.needed();
         let room = self.len - RECORDS_AT;
         match needed {
@@ -259,11 +294,17 @@ impl<D: Disk> Journal<D> {
             needed if needed > self.room() => return Err(JournalError::Full),
             _ => {}
         }
-        let (record, crc) = draft.seal(self.next, self.pool, self.disk.grain());
+        let (record, crc) = draft.seal((self.next, self.pool), beside, self.disk.grain());
         self.guarded(|journal| {
-            journal
-                .disk
-                .write_through(journal.at + journal.end, record)?;
+            let place = journal.at + journal.end;
+            match beside {
+                [] => journal.disk.write_through(place, record)?,
+                _ => {
+                    let pieces = beside.iter().map(|piece| (piece.home, piece.bytes));
+                    let all: Vec<_> = pieces.chain([(place, record)]).collect();
+                    journal.disk.write_all_through(&all)?;
+                }
+            }
             journal.end += needed;
             journal.next = journal.next.wrapping_add(1);
             journal.past = crc;
@@ -355,14 +396,14 @@ impl<D: Disk> Journal<D> {
             mut place,
         } = from;
         while place < self.end && place - from.place < most {
-            let record = self.record(window, place, number)?;
-            let pieces = pieces_of(record).ok_or(JournalError::Damaged)?;
-            let mut at = place + (HEAD + pieces.len() * PIECE) as u64;
-            for piece in pieces {
+            let bytes = self.record(window, place, number)?;
+            let record = Record::of(bytes).ok_or(JournalError::Damaged)?;
+            let mut at = place + record.skip as u64;
+            for piece in record.pieces {
                 found(piece, at)?;
                 at += piece.bytes.len() as u64;
             }
-            place += padded(record.len() as u64);
+            place += padded(bytes.len() as u64);
             number = number.wrapping_add(1);
         }
         Ok(At { number, place })
@@ -383,8 +424,8 @@ impl<D: Disk> Journal<D> {
             window.clear();
             found = self.read_record(window, place, number)?;
         }
-        let (len, _) = found.ok_or(JournalError::Damaged)?;
-        Ok(window.part(place, len))
+        let found = found.ok_or(JournalError::Damaged)?;
+        Ok(window.part(place, found.len))
     }
 
     /// Brings all versions to their home places and begins the journal again; answers how many
@@ -457,14 +498,13 @@ impl<D: Disk> Journal<D> {
         done
     }
 
-    /// The length of the record at `place` without the zeros at its end, and its checksum, if it
-    /// counts as `number`. It is in the window then.
+    /// The record at `place`, if it counts as `number`. It is in the window then.
     fn read_record(
         &self,
         window: &mut Window<'_>,
         place: u64,
         number: u64,
-    ) -> Result<Option<(u64, u32)>, JournalError> {
+    ) -> Result<Option<Found>, JournalError> {
         if place + BLOCK > self.len {
             return Ok(None);
         }
@@ -479,12 +519,12 @@ impl<D: Disk> Journal<D> {
             return Ok(None);
         }
         self.look_at(window, place, len)?;
-        let record = window.part(place, len);
-        record[RECORD_CRC_AT..HEAD].fill(0);
-        let crc = crc32c(record);
-        let sound = pieces_of(record)
-            .is_some_and(|pieces| pieces.iter().all(|piece| self.is_home(&piece.range())));
-        Ok((crc == raw.crc.get() && sound).then_some((len, crc)))
+        let bytes = window.part(place, len);
+        bytes[RECORD_CRC_AT..HEAD].fill(0);
+        let crc = crc32c(bytes);
+        let record = Record::of(bytes).filter(|_| crc == raw.crc.get());
+        let sound = record.filter(|record| record.homes().all(|home| self.is_home(&home)));
+        Ok(sound.map(|Record { at_home, .. }| Found { len, crc, at_home }))
     }
 
     /// Sees to it that a part of the journal is in the window.
@@ -549,6 +589,16 @@ impl<D: Disk> Journal<D> {
     }
 }
 
+/// What is known of a record that counts.
+#[derive(Default)]
+struct Found {
+    /// Its length without the zeros at its end.
+    len: u64,
+    /// Its checksum.
+    crc: u32,
+    at_home: Vec<AtHome>,
+}
+
 /// A part of the journal as it was read.
 #[derive(Default)]
 struct Window<'r> {
@@ -610,33 +660,8 @@ impl<'r> Window<'r> {
     }
 }
 
-impl Piece<'_> {
-    /// Its place.
-    pub fn range(&self) -> Range<u64> {
-        self.home..self.home.saturating_add(self.bytes.len() as u64)
-    }
-}
-
 /// The bytes at a place, if they are among those that begin at `from`.
 fn part_of((from, bytes): (u64, &[u8]), place: u64, len: u64) -> Option<&[u8]> {
     let start = usize::try_from(place.checked_sub(from)?).ok()?;
     bytes.get(start..start + len as usize)
-}
-
-/// The pieces of a record; `None` if it contradicts itself.
-fn pieces_of(record: &[u8]) -> Option<Vec<Piece<'_>>> {
-    let (head, rest) = RawRecord::read_from_prefix(record).ok()?;
-    let count = head.pieces.get() as usize;
-    let (table, mut bytes) = rest.split_at_checked(count.checked_mul(PIECE)?)?;
-    let mut pieces = Vec::with_capacity(count);
-    for raw in table.chunks_exact(PIECE) {
-        let raw = RawPiece::read_from_bytes(raw).ok()?;
-        let len = usize::try_from(raw.len.get()).ok()?;
-        let (now, later) = bytes.split_at_checked(len)?;
-        let home = raw.home.get();
-        home.checked_add(len as u64)?;
-        pieces.push(Piece { home, bytes: now });
-        bytes = later;
-    }
-    bytes.is_empty().then_some(pieces)
 }

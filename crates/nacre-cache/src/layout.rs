@@ -7,7 +7,8 @@
 //! | 8192.. | records, one behind the other, each a multiple of 4096 bytes long |
 //!
 //! A record is its head, one entry for each piece, the bytes of all pieces, and zeros, as far as
-//! the disk has to write them.
+//! the disk has to write them. Of pieces that were written home beside it, which come last, it has
+//! the CRC-32C instead of the bytes (D123).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -52,11 +53,17 @@ pub(crate) struct RawRecord {
     pub crc: U32,
 }
 
+/// So many bytes are written beside a record at most: they are read when it is found.
+pub const BESIDE_MAX: u64 = 16 << 20;
+/// Bit of the length of a piece that was written beside the record.
+pub(crate) const AT_HOME: u64 = 1 << 63;
+
 /// Where the bytes of a piece belong.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawPiece {
     pub home: U64,
+    /// And [`AT_HOME`].
     pub len: U64,
 }
 

@@ -14,6 +14,9 @@
 //!   or before, from those that are durable, in their order.
 //! - J5: Of disks that hold the same, each step is done on all before the next one begins. So after
 //!   a crash one is at most a step behind another ([`agree`]).
+//! - J6: What is written home beside a record was needed by nothing that counts, and stays as it is
+//!   until the next record is durable. So only the newest record may be there without it, and that
+//!   counts if the checksums hold that it has of it.
 //! - J4: A header is written over the older of two, so a torn one leaves the newer.
 #![forbid(unsafe_code)]
 
@@ -26,11 +29,14 @@ mod journal;
 mod layout;
 mod newest;
 mod passes;
+mod piece;
+mod record;
 
 pub use agree::{Agreed, agree};
 pub use buffer::Buffer;
 pub use disk::{Disk, DiskFailed};
 pub use draft::Draft;
 pub use error::JournalError;
-pub use journal::{At, Journal, Piece, Position, Recall};
-pub use layout::{MIN_JOURNAL, RECORDS_AT};
+pub use journal::{At, Journal, Position, Recall};
+pub use layout::{BESIDE_MAX, MIN_JOURNAL, RECORDS_AT};
+pub use piece::Piece;

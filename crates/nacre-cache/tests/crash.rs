@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 
 use nacre_cache::{
-    Agreed, At, Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Position,
-    RECORDS_AT, agree,
+    Agreed, At, Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Piece,
+    Position, RECORDS_AT, agree,
 };
 
 const POOL: [u8; 16] = *b"a pool of a test";
@@ -14,6 +14,8 @@ const JOURNAL_AT: u64 = 16384;
 const JOURNAL: u64 = MIN_JOURNAL + 3 * 4096;
 const DISK: usize = (JOURNAL_AT + JOURNAL) as usize;
 const SECTOR: usize = 512;
+/// Behind the places that records have the bytes of.
+const BESIDE_AT: usize = 12288;
 
 /// What the model does wrong on purpose: each must be found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +29,8 @@ enum Fault {
     Checksum,
     /// Pieces go home before their record is written.
     Early,
+    /// What should be beside a record is taken for right: sums are made so after the crash.
+    Beside,
 }
 
 /// What kind of disk.
@@ -157,6 +161,22 @@ impl Disk for &Model {
         Ok(())
     }
 
+    fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
+        for (at, bytes) in pieces {
+            self.put(*at, bytes)?;
+        }
+        let is_there = |sector: usize| {
+            let at = (sector * SECTOR) as u64;
+            let mut all = pieces.iter();
+            all.any(|(start, bytes)| at + 512 > *start && at < start + bytes.len() as u64)
+        };
+        let mut state = self.0.borrow_mut();
+        if state.fault != Fault::Through {
+            state.settle(|sector| !is_there(sector));
+        }
+        Ok(())
+    }
+
     fn sync(&self) -> Result<(), DiskFailed> {
         let mut state = self.0.borrow_mut();
         state.step()?;
@@ -192,8 +212,26 @@ fn places(number: u64) -> [u64; 3] {
     [100, 4096 + number % 4 * 1024, 9000]
 }
 
+/// Where a version is that is written beside its record; the one before keeps another place.
+fn beside(number: u64) -> std::ops::Range<usize> {
+    let at = BESIDE_AT + number as usize % 2 * 1536;
+    at..at + 1500
+}
+
+/// Whether a disk holds a version.
+fn shows(disk: &[u8], version: u64) -> bool {
+    let own = disk[beside(version)].iter();
+    let is_beside = version == 0 || own.copied().all(|byte| byte == version as u8);
+    is_beside && has_homes_of(disk, version)
+}
+
+/// Whether it has what the record of a version has.
+fn has_homes_of(disk: &[u8], version: u64) -> bool {
+    disk[..BESIDE_AT] == expected(version)
+}
+
 fn expected(version: u64) -> Vec<u8> {
-    let mut home = vec![0; JOURNAL_AT as usize];
+    let mut home = vec![0; BESIDE_AT];
     for number in 1..=version {
         for place in places(number) {
             home[place as usize..][..700].fill(number as u8);
@@ -215,11 +253,19 @@ fn nothing(_place: u64, _to: &mut [u8]) -> bool {
 }
 
 fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError> {
-    let mut draft = draft(&places(number), 700, number as u8);
-    match journal.append(&mut draft) {
+    let homes = places(number).map(|home| home..home + 700).to_vec();
+    let mut draft = Draft::with_beside(Buffer::default(), homes, 1);
+    draft.fill(|_, bytes| bytes.fill(number as u8));
+    let bytes = [number as u8; 1500];
+    let home = beside(number).start as u64;
+    let beside = [Piece {
+        home,
+        bytes: &bytes,
+    }];
+    match journal.append_beside(&mut draft, &beside) {
         Err(JournalError::Full) => {
             journal.checkpoint()?;
-            journal.append(&mut draft)?;
+            journal.append_beside(&mut draft, &beside)?;
         }
         done => done?,
     }
@@ -259,8 +305,10 @@ fn cut(model: Model, chance: &mut Chance) -> Vec<u8> {
             left[sector * SECTOR..][..SECTOR].copy_from_slice(&now);
         }
     }
-    if state.fault == Fault::Checksum {
-        forge(&mut left);
+    match state.fault {
+        Fault::Checksum => forge(&mut left),
+        Fault::Beside => forge_beside(&mut left),
+        _ => {}
     }
     left
 }
@@ -276,6 +324,30 @@ fn forge(disk: &mut [u8]) {
             record[44..48].fill(0);
             let crc = nacre_types::crc32c(&record[..len]);
             record[44..48].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}
+
+/// Makes the sums of what is beside whole records right, as if nobody compared them.
+fn forge_beside(disk: &mut [u8]) {
+    let word = |disk: &[u8], at: usize| {
+        let bytes = disk.get(at..at + 8)?.try_into().ok()?;
+        Some(u64::from_le_bytes(bytes))
+    };
+    for at in (JOURNAL_AT as usize + 8192..DISK).step_by(4096) {
+        let len = word(disk, at + 32).unwrap_or(0) as usize;
+        let whole = (48..=DISK - at).contains(&len) && {
+            let mut record = disk[at..at + len].to_vec();
+            let sum = record.splice(44..48, [0; 4]).collect::<Vec<_>>();
+            sum == nacre_types::crc32c(&record).to_le_bytes()
+        };
+        let number = word(disk, at + 8).unwrap_or(0);
+        if whole && disk[at..].starts_with(b"NACREjrr") {
+            let sum = nacre_types::crc32c(&disk[beside(number)]);
+            disk[at + len - 4..at + len].copy_from_slice(&sum.to_le_bytes());
+            disk[at + 44..at + 48].fill(0);
+            let sum = nacre_types::crc32c(&disk[at..at + len]);
+            disk[at + 44..at + 48].copy_from_slice(&sum.to_le_bytes());
         }
     }
 }
@@ -305,7 +377,7 @@ fn life(
         if !(acknowledged..=acknowledged + 1).contains(&version) {
             return Err(format!("{acknowledged} was acknowledged, {version} found"));
         }
-        if model.0.borrow().view()[..JOURNAL_AT as usize] != expected(version) {
+        if !shows(&model.0.borrow().view(), version) {
             return Err(format!("the disk does not hold version {version}"));
         }
         disk = cut(model, chance);
@@ -336,7 +408,13 @@ fn a_power_cut_leaves_one_version() {
 
 #[test]
 fn whatever_is_switched_off_is_found() {
-    for fault in [Fault::Sync, Fault::Through, Fault::Checksum, Fault::Early] {
+    for fault in [
+        Fault::Sync,
+        Fault::Through,
+        Fault::Checksum,
+        Fault::Early,
+        Fault::Beside,
+    ] {
         for kind in KINDS {
             let found = explore(fault, kind);
             assert!(found.is_err(), "{fault:?} was not found on {kind:?}");
@@ -351,12 +429,12 @@ fn what_gathers_goes_home_with_its_record_and_a_checkpoint_reads_nothing() {
         let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
         append(&mut journal, 1).unwrap();
         append(&mut journal, 2).unwrap();
-        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
+        let home = shows(&model.0.borrow().view(), 2);
         assert_eq!(home, kind.gathers);
         model.0.borrow_mut().read = 0;
         journal.checkpoint().unwrap();
         assert_eq!(model.0.borrow().read == 0, kind.gathers);
-        assert!(model.0.borrow().durable[..JOURNAL_AT as usize] == expected(2));
+        assert!(shows(&model.0.borrow().durable, 2));
     }
 }
 
@@ -411,7 +489,7 @@ fn what_is_remembered_of_records_is_not_read_and_not_trusted() {
             .bring_home(&newest, &mut Buffer::default(), &recall)
             .unwrap();
         // As much as twice the newest one goes home.
-        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
+        let home = has_homes_of(&model.0.borrow().view(), 2);
         assert!(home, "{memory:?}");
         assert_eq!(model.0.borrow().read == 0, memory == Right, "{memory:?}");
     }
@@ -424,7 +502,7 @@ fn the_newest_record_goes_home_from_memory() {
     model.0.borrow_mut().read = 0;
     for number in 1..=3 {
         append(&mut journal, number).unwrap();
-        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(number);
+        let home = shows(&model.0.borrow().view(), number);
         assert!(home && model.0.borrow().read == 0, "record {number}");
     }
 }
@@ -447,10 +525,10 @@ fn what_may_not_be_home_is_written_there_from_the_journal() {
     let place = (JOURNAL_AT, JOURNAL);
     let mut journal = Journal::resume(&model, POOL, place, unknown).unwrap();
     append(&mut journal, 2).unwrap();
-    let home = |version| model.0.borrow().view()[..JOURNAL_AT as usize] == expected(version);
+    let home = |version| shows(&model.0.borrow().view(), version);
     assert!(home(2), "what had been home goes there again");
     journal.checkpoint().unwrap();
-    assert!(model.0.borrow().durable[..JOURNAL_AT as usize] == expected(2));
+    assert!(shows(&model.0.borrow().durable, 2));
     append(&mut journal, 3).unwrap();
     assert!(home(3));
 }
@@ -684,7 +762,7 @@ fn alone(disk: &[u8], acknowledged: u64, kind: Kind) -> Result<(), String> {
     if !(acknowledged..=acknowledged + 1).contains(&version) {
         return Err(format!("{acknowledged} was acknowledged, {version} found"));
     }
-    match model.0.borrow().view()[..JOURNAL_AT as usize] == expected(version) {
+    match has_homes_of(&model.0.borrow().view(), version) {
         true => Ok(()),
         false => Err(format!("the disk does not hold version {version}")),
     }
@@ -715,13 +793,18 @@ fn journals_that_do_not_agree_are_found() {
     }
 }
 
+/// As `append`, with nothing beside.
+fn append_alone(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError> {
+    journal.append(&mut draft(&places(number), 700, number as u8))
+}
+
 #[test]
 fn a_disk_that_is_more_than_a_step_behind_is_not_trusted() {
     let models = [(); 3].map(|()| Model::new(empty(), usize::MAX, Fault::None));
     let records = [3, 3, 2];
     for (model, records) in models.iter().zip(records) {
         let mut journal = Journal::open(model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-        (1..=records).for_each(|number| append(&mut journal, number).unwrap());
+        (1..=records).for_each(|number| append_alone(&mut journal, number).unwrap());
     }
     let place = (POOL, JOURNAL_AT, JOURNAL);
     let all = |write| agree(&[&models[0], &models[1], &models[2]], place, write).unwrap();
@@ -733,14 +816,14 @@ fn a_disk_that_is_more_than_a_step_behind_is_not_trusted() {
     };
     assert_eq!(version(&models[2]), 2, "nothing was written");
     let mut ahead = Journal::open(&models[0], POOL, JOURNAL_AT, JOURNAL).unwrap();
-    append(&mut ahead, 4).unwrap();
+    append_alone(&mut ahead, 4).unwrap();
     assert_eq!(all(true), [Agreed::Yes, Agreed::Yes, Agreed::No]);
     assert_eq!(version(&models[1]), 4);
     ahead.checkpoint().unwrap();
     assert_eq!(all(true), [Agreed::Yes, Agreed::Yes, Agreed::No]);
-    append(&mut ahead, 5).unwrap();
+    append_alone(&mut ahead, 5).unwrap();
     assert_eq!(all(true)[..2], vec![Agreed::Yes; 2]);
-    append(&mut ahead, 6).unwrap();
+    append_alone(&mut ahead, 6).unwrap();
     ahead.checkpoint().unwrap();
     assert_eq!(all(true), [Agreed::Yes, Agreed::No, Agreed::No]);
 }

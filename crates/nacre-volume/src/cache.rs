@@ -37,6 +37,8 @@ pub(crate) struct Cache {
     /// Where the journal is.
     pub at: u64,
     pub len: u64,
+    /// Whether its records may be written beside contents that they need (D123).
+    pub beside: bool,
     /// Bytes of memory that its image is to take at most; 0 for no wish.
     pub asked: u64,
     /// After how long the disk gets what was stored, if nobody waits for that.
@@ -52,6 +54,8 @@ pub(crate) struct Cache {
 pub(crate) struct Wish {
     /// Bytes of the journal; 0 for none.
     pub journal: u64,
+    /// Whether its records may be written beside contents that they need.
+    pub beside: bool,
     /// Bytes of memory that the image is to take at most; 0 for no wish.
     pub room: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
@@ -146,6 +150,7 @@ impl Cache {
             device: Arc::clone(device),
             identity,
             image_len,
+            beside: wish.beside && matches!(disk, DeviceDisk::File(..)),
             disk,
             at: DATA_START + data,
             len: wish.journal,

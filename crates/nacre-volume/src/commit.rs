@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime};
 use std::{mem, slice};
 
-use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
+use nacre_cache::{At, BESIDE_MAX, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{
     Access, Committer, GRANULE, Image, ImageWord, MediaFailed, News, NewsRoom, Pace,
 };
@@ -144,10 +144,22 @@ fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), J
     Ok(())
 }
 
+/// Whether new contents are written at the same time as the record that needs them (D123).
+fn goes_beside(cache: &Cache, homes: &[Range<u64>]) -> bool {
+    let bytes: u64 = homes.iter().map(len).sum();
+    let fits = homes.len() < (&cache.disk).at_once() && bytes <= BESIDE_MAX;
+    cache.beside && fits
+}
+
+/// So many bytes of this go home.
+fn note_home(image: &Image, homes: &[Range<u64>]) {
+    let bytes = homes.iter().map(len).sum();
+    image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
+}
+
 /// Writes what is new to its place, durably (C11).
 fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalError> {
     let disk = &cache.disk;
-    let bytes = new.bytes.bytes().len() as u64;
     new.homes
         .0
         .iter()
@@ -166,7 +178,7 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
             .try_for_each(|piece| disk.write(piece.home, piece.bytes))?;
         disk.settle(&new.homes.0)?;
     }
-    image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
+    note_home(image, &new.homes.0);
     Ok(())
 }
 
@@ -464,7 +476,11 @@ impl Volume {
             }
         }
         let [for_first, for_journaled] = mem::take(buffers);
-        let mut journaled = Draft::new(for_journaled, journaled.0);
+        let beside = match goes_beside(cache, &first.0) {
+            true => first.0.len(),
+            false => 0,
+        };
+        let mut journaled = Draft::with_beside(for_journaled, journaled.0, beside);
         journaled.fill(|home, bytes| image.copy(home.start, bytes));
         Some(Version {
             number,
@@ -558,10 +574,13 @@ impl Volume {
         let begun = Instant::now();
         let journaled = &mut version.journaled;
         let written = begin(cache, image, self.uuid()).and_then(|home| {
-            write_home(cache, image, &version.first)?;
+            let first = &version.first;
+            if journaled.beside() == 0 || journaled.homes().is_empty() {
+                write_home(cache, image, first)?;
+            }
             match journaled.homes().is_empty() {
                 true => Ok(home),
-                false => self.append((cache, image), journaled, home),
+                false => self.append((cache, image), (journaled, first), home),
             }
         });
         if let Ok(home) = written {
@@ -588,17 +607,22 @@ impl Volume {
     fn append(
         &self,
         (cache, image): (&Cache, &Image),
-        draft: &mut Draft,
+        (draft, first): (&mut Draft, &Copies),
         home: At,
     ) -> Result<At, JournalError> {
+        let beside: Vec<_> = first.pieces().take(draft.beside()).collect();
+        if !beside.is_empty() {
+            cache.prepare_calls(image)?;
+            note_home(image, &first.homes.0);
+        }
         let mut journal = self.resume(cache, image, home)?;
         let before = journal.room();
         begin_step(image);
-        match journal.append(draft) {
+        match journal.append_beside(draft, &beside) {
             Err(JournalError::Full) => {
                 bring_home(&mut journal, image)?;
                 begin_step(image);
-                journal.append(draft)?;
+                journal.append_beside(draft, &beside)?;
             }
             other => other?,
         }

@@ -255,7 +255,7 @@ fn make_copies(
         return Err(VolumeError::TooLargeForCopies(MIRROR_MOST_BYTES));
     }
     for part in parts {
-        (part.data, part.journal) = (data, journal);
+        (part.data, part.journal, part.beside) = (data, journal, journal > 0);
         part.state = Some(LegState::Current);
         if journal > 0 {
             leave_whole(part, granularity);
@@ -348,6 +348,7 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             granularity: part.granularity,
             emulates: shared.emulates.to_owned(),
             journal: part.journal,
+            beside: part.beside,
             cache: part.cache,
             saved_every: part.saved_every,
             common: shared.common,
@@ -595,6 +596,7 @@ fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<
             ..Granularity::default()
         },
         journal: 0,
+        beside: false,
         cache: 0,
         saved_every: 0,
         state: None,
@@ -623,7 +625,7 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
     let (Some(data), true) = (data, wanted) else {
         return Ok(());
     };
-    (part.data, part.journal) = (data, journal);
+    (part.data, part.journal, part.beside) = (data, journal, true);
     leave_whole(part, options.granularity);
     match part.cache(label::kind(&part.device)?)? {
         Some(cache) => cache.format(pool),
@@ -654,7 +656,7 @@ fn add_journal_to_first(parts: &mut [Part], options: CreateOptions) -> Result<()
     }
     parts[0].data = first;
     for part in parts {
-        part.journal = journal;
+        (part.journal, part.beside) = (journal, true);
         leave_whole(part, options.granularity);
     }
     Ok(())

@@ -61,6 +61,7 @@ impl Volume {
         let legs = LegsDisk::new(table, labels, damaged, writable);
         let wish = Wish {
             journal: table.journal,
+            beside: table.beside,
             room: table.cache,
             saved_every: table.saved_every,
         };

@@ -94,7 +94,8 @@ fn join(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
     if !fit(&kinds, Caching::Always) {
         return Err(VolumeError::Journaled(new.device.path().into()));
     }
-    (new.journal, new.cache, new.saved_every) = (first.journal, first.cache, first.saved_every);
+    (new.journal, new.beside) = (first.journal, first.beside);
+    (new.cache, new.saved_every) = (first.cache, first.saved_every);
     leave_whole(new, options.granularity);
     Ok(())
 }

@@ -151,7 +151,7 @@ fn take_part(
     refuse_unlike(found, &part.device)?;
     let room = data_len(usable_size(&part.device) - table.journal).unwrap_or(0);
     part.data = room.saturating_sub(table.common);
-    part.journal = table.journal;
+    (part.journal, part.beside) = (table.journal, table.beside);
     part.state = Some(LegState::Rebuilding);
     leave_whole(&mut part, None);
     Ok((taken, part))

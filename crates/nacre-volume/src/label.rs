@@ -16,8 +16,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    BEHIND, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES, PARTS,
-    PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
+    BEHIND, BESIDE, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES,
+    PARTS, PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
     RawGranularity, RawLabel, SEQUENCE_END, VERSION, data_len, most_places, second_copy,
 };
 use crate::placement::{Arrangement, Stripe};
@@ -62,6 +62,8 @@ pub struct LabelInfo {
     /// Bytes of the journal behind the data of the only device, of each that holds the same, or of
     /// the first of those that hold each a part; 0 for none.
     pub journal: u64,
+    /// Whether a record of the journal may be written beside contents that it needs (D123).
+    pub beside: bool,
     /// Bytes of memory that the image of a disk may take; 0 for no wish.
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
@@ -263,6 +265,7 @@ fn features_of(label: &LabelInfo) -> u64 {
         (label.is_parts(), PARTS),
         (label.is_parts() && leaves, PARTS_LEAVE),
         (label.common > 0, COMMON),
+        (label.beside, BESIDE),
     ];
     let present = features.iter().filter(|(is_present, _)| *is_present);
     present.fold(0, |all, (_, feature)| all | feature)
@@ -385,6 +388,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         granularity: decode_granularity(&raw.granularity, raw.speed)?,
         emulates: decode_name(&raw.emulates)?,
         journal,
+        beside: raw.incompatible.get() & BESIDE != 0,
         cache: raw.cache.get(),
         saved_every: raw.saved_every.get(),
         common,
@@ -412,6 +416,7 @@ fn decode_journal(raw: &RawLabel) -> Option<u64> {
         && is_disks == (len > 0 && is_copied)
         && leaves == (features & PARTS_LEAVE != 0)
         && !(is_parts && features & BEHIND != 0);
+    let sound = sound && (len > 0 || features & BESIDE == 0);
     (sound && is_parts == has_parts).then_some(len)
 }
 

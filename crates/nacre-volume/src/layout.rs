@@ -43,9 +43,11 @@ pub(crate) const PARTS: u64 = 32;
 pub(crate) const COMMON: u64 = 64;
 /// Feature: of several disks that hold each a part one is leaving, or has left (D85).
 pub(crate) const PARTS_LEAVE: u64 = 128;
+/// Feature: a record may be written beside contents that it needs (D123).
+pub(crate) const BESIDE: u64 = 256;
 /// All features that this program knows.
 pub(crate) const KNOWN: u64 =
-    JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE;
+    JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE | BESIDE;
 /// The most devices of a pool with copies, one of them on its way in.
 const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
@@ -86,7 +88,7 @@ pub(crate) struct RawLabel {
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
     /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`], [`BEHIND`],
-    /// [`LEAVES`], [`DISKS`], [`PARTS`], [`COMMON`], [`PARTS_LEAVE`].
+    /// [`LEAVES`], [`DISKS`], [`PARTS`], [`COMMON`], [`PARTS_LEAVE`], [`BESIDE`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,

@@ -220,6 +220,7 @@ impl Members {
                 data: entry.data,
                 granularity: member.label.granularity,
                 journal: self.table.journal,
+                beside: self.table.beside,
                 cache: self.table.cache,
                 saved_every: self.table.saved_every,
                 state: entry.state,

@@ -40,6 +40,8 @@ pub(crate) struct Part {
     pub granularity: Granularity,
     /// Bytes of its journal, behind the data; 0 for none.
     pub journal: u64,
+    /// Whether its records may be written beside contents that they need.
+    pub beside: bool,
     /// Bytes of memory that an image of it may take; 0 for no wish.
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
@@ -70,6 +72,7 @@ impl Part {
     pub fn wish(&self) -> Wish {
         Wish {
             journal: self.journal,
+            beside: self.beside,
             room: self.cache,
             saved_every: self.saved_every,
         }

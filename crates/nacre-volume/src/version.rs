@@ -17,7 +17,7 @@ const RANGES: u64 = 4096;
 #[derive(Debug)]
 pub struct Version {
     pub(crate) number: u64,
-    /// New contents, which go home before the record is written.
+    /// New contents, which go home before the record is written, or at the same time.
     pub(crate) first: Copies,
     /// What the record has.
     pub(crate) journaled: Draft,

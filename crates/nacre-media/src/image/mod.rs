@@ -62,7 +62,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 12;
+const VERSION: u64 = 13;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -168,6 +168,8 @@ struct Head {
     allowed: AtomicU64,
     /// When a program synced last, in milliseconds.
     asked: AtomicU64,
+    /// The thread that did.
+    asker: AtomicU64,
     /// Until then somebody who waits presses, in milliseconds.
     pressed: AtomicU64,
     /// Bytes of what is new that the disk takes in a millisecond.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use nacre_types::UNIT_SIZE;
+use rustix::thread::gettid;
 
 use super::{GRANULE, Image};
 
@@ -81,6 +82,10 @@ impl News {
         let count = |(_, mask): &(usize, u64)| u64::from(mask.count_ones());
         self.words.iter().map(count).sum()
     }
+}
+
+fn this_thread() -> u64 {
+    gettid().as_raw_nonzero().get().unsigned_abs().into()
 }
 
 /// The units that some granules of a word are of.
@@ -175,12 +180,18 @@ impl Image {
     pub(super) fn allowed_by_now(&self) -> u64 {
         let head = self.head();
         let now = self.now();
-        let since = match now < head.pressed.load(Relaxed) {
+        let is_pressed = now < head.pressed.load(Relaxed);
+        let since = match is_pressed {
             true => 0,
             false => now.saturating_sub(head.asked.load(Relaxed)),
         };
         let by_time = since.saturating_mul(head.rate.load(Relaxed)) / WAITS_SHARE;
-        head.even.load(Relaxed).max(by_time) / GRANULE
+        // Who synced last waits for what it stores itself, now or then.
+        let least = match !is_pressed && head.asker.load(Relaxed) == this_thread() {
+            true => LEAST_AT_MOST,
+            false => head.even.load(Relaxed),
+        };
+        least.max(by_time) / GRANULE
     }
 
     /// Nobody presses any more.
@@ -222,7 +233,12 @@ impl Image {
 
     /// A program waits until the disk has what was stored before.
     pub fn note_asked(&self) {
-        self.head().asked.store(self.now(), Relaxed);
+        let (head, me) = (self.head(), this_thread());
+        head.asked.store(self.now(), Relaxed);
+        if head.asker.swap(me, Relaxed) != me {
+            let even = head.even.load(Relaxed) / GRANULE;
+            head.allowed.fetch_min(even, Relaxed);
+        }
     }
 
     /// The disk took so many bytes of what is new in this time.

@@ -1,5 +1,7 @@
 //! What is new, and what of it goes home ahead of a version.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 
 use super::tests::{byte_of, first_byte, stage, store_new, version};
@@ -244,6 +246,30 @@ fn who_waits_while_nothing_is_new_commits() {
     );
 }
 
+/// Another thread syncs.
+fn another_asks(image: &Image) {
+    std::thread::scope(|scope| scope.spawn(|| image.note_asked()).join().unwrap());
+}
+
+#[test]
+fn who_synced_last_may_store_more() {
+    const MIB: u64 = 1 << 20;
+    let stage = stage();
+    let image = &stage.image;
+    let allowed = || image.allowed_by_now() * super::GRANULE;
+    image.note_asked();
+    assert_eq!(allowed(), 4 * MIB);
+    image.head().allowed.store(4 * MIB / super::GRANULE, SeqCst);
+    image.note_asked();
+    assert_eq!(image.head().allowed.load(SeqCst), 4 * MIB / super::GRANULE);
+    another_asks(image);
+    assert_eq!(allowed(), MIB / 2, "another one waits for that");
+    assert_eq!(image.head().allowed.load(SeqCst), MIB / 2 / super::GRANULE);
+    image.note_asked();
+    image.take_new(u64::MAX, Pace::Presses, Vec::new());
+    assert_eq!(allowed(), MIB / 2, "others press");
+}
+
 #[test]
 fn the_longer_nobody_synced_the_more_may_be_dirty() {
     use std::sync::atomic::Ordering::SeqCst;
@@ -259,18 +285,18 @@ fn the_longer_nobody_synced_the_more_may_be_dirty() {
         image.note_rate(8 * MIB, Duration::from_millis(8));
     }
     stage.jester.clock.store(5000, SeqCst);
-    image.note_asked();
+    another_asks(image);
     assert_eq!([5000, 5004].map(allowed), [MIB / 2; 2], "in any case");
     let about = |allowed: u64, mibs: u64| allowed.abs_diff(mibs * MIB) < MIB / 4;
     assert!(about(allowed(5080), 5) && about(allowed(5800), 50));
-    image.note_asked();
+    another_asks(image);
     assert_eq!(allowed(5801), MIB / 2);
     image.take_new(u64::MAX, Pace::Presses, Vec::new());
     assert_eq!(allowed(9000), MIB / 2, "while somebody presses");
     image.end_press();
     assert!(about(allowed(9000), 200));
     // Where each call waits for a processor, more goes with it.
-    image.note_asked();
+    another_asks(image);
     for (millis, allowed_then) in [(2, MIB), (4, 3 * MIB), (50, 4 * MIB), (0, MIB / 2)] {
         for _ in 0..100 {
             image.note_rate(MIB, Duration::from_millis(millis));

@@ -206,10 +206,19 @@ impl Disk for &DeviceDisk {
         self.way().write_through(at, bytes)
     }
 
-    /// The explorer sees one after the other.
     #[cfg(not(feature = "explore"))]
     fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
         self.way().write_all_through(pieces)
+    }
+
+    /// The explorer sees that before the end any part of each may be there.
+    #[cfg(feature = "explore")]
+    fn write_all_through(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
+        let mut each = pieces.iter();
+        each.try_for_each(|&(at, bytes)| self.write(at, bytes))?;
+        let range = |&(at, bytes): &(u64, &[u8])| at..at + bytes.len() as u64;
+        let ranges: Vec<_> = pieces.iter().map(range).collect();
+        self.settle(&ranges)
     }
 
     fn at_once(&self) -> usize {

@@ -38,6 +38,7 @@ fn label() -> LabelInfo {
         granularity: granularity(),
         emulates: "optane-100".into(),
         journal: 0,
+        beside: false,
         cache: 3 << 20,
         saved_every: 5000,
         common: 0,
