@@ -489,6 +489,11 @@ impl Volume {
         })
     }
 
+    /// Whether new contents are written at the same time as the record that needs them (D123).
+    pub fn writes_beside(&self) -> bool {
+        self.cached().is_some_and(|(cache, _)| cache.beside)
+    }
+
     /// Bytes of what is new and not at home, where it goes there ahead of versions.
     pub fn new_bytes(&self) -> u64 {
         self.cached().map_or(0, |(_, image)| image.new_bytes())

@@ -28,6 +28,12 @@ const SOME_NEWS: u64 = if cfg!(feature = "explore") {
 } else {
     256 << 10
 };
+/// As [`SOME_NEWS`], where contents and record are waited for together: it saves a wait.
+const SOME_NEWS_BESIDE: u64 = if cfg!(feature = "explore") {
+    4 << 10
+} else {
+    5 << 18
+};
 /// Where others store meanwhile, so many bytes of it are copied while nobody does.
 const NEWS: u64 = if cfg!(feature = "explore") {
     4 << 10
@@ -262,7 +268,11 @@ impl Attachment {
     }
 
     fn bring_news_until_few_are_left(&self, me: SlotRef) -> Result<()> {
-        let (mut left, mut most) = (self.volume.new_bytes(), SOME_NEWS);
+        let some = match self.volume.writes_beside() {
+            true => SOME_NEWS_BESIDE,
+            false => SOME_NEWS,
+        };
+        let (mut left, mut most) = (self.volume.new_bytes(), some);
         while self.volume.new_bytes() >= most {
             let pace = match left {
                 0 => Pace::Presses,
