@@ -18,6 +18,7 @@ use transaction::Transaction;
 create_exception!(nacre, Error, PyException);
 create_exception!(nacre, NotFound, Error);
 create_exception!(nacre, Exists, Error);
+create_exception!(nacre, Changed, Error);
 
 /// A pool, until it is closed, or nothing of Python names it any more.
 pub(crate) struct Open(RwLock<Option<Inner>>);
@@ -87,6 +88,7 @@ pub(crate) fn raise(error: nacre::Error) -> PyErr {
     match error.cause() {
         E::NoSuchCollection(_) | E::NoSuchObject(..) | E::NoSuchKey(..) => NotFound::new_err(text),
         E::Exists(..) => Exists::new_err(text),
+        E::Changed(..) => Changed::new_err(text),
         _ => Error::new_err(text),
     }
 }
@@ -419,5 +421,6 @@ fn _nacre(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Transaction>()?;
     module.add("Error", py.get_type::<Error>())?;
     module.add("NotFound", py.get_type::<NotFound>())?;
+    module.add("Changed", py.get_type::<Changed>())?;
     module.add("Exists", py.get_type::<Exists>())
 }

@@ -52,6 +52,25 @@ static void fill(nacre_pool *pool) {
     OK(nacre_commit(pool, t));
 }
 
+/* What others may change, too, is changed only if it still is as it was read. */
+static void expect(nacre_pool *pool) {
+    const nacre_slice one = S("1"), other = S("7"), *none = NULL;
+    nacre_tx *t = nacre_tx_begin();
+    OK(nacre_tx_expect_omap(t, S("c"), S("one"), S("a"), &one));
+    OK(nacre_tx_expect_omap(t, S("c"), S("one"), S("x"), none));
+    OK(nacre_tx_expect_attribute(t, S("c"), S("nobody"), S("a"), none));
+    OK(nacre_tx_set_omap(t, S("c"), S("one"), S("a"), S("1")));
+    OK(nacre_commit(pool, t));
+    const nacre_slice *wrong[] = {&other, none};
+    for (int i = 0; i < 2; i++) {
+        t = nacre_tx_begin_lent();
+        OK(nacre_tx_set_omap(t, S("c"), S("one"), S("a"), S("2")));
+        OK(nacre_tx_expect_attribute(t, S("c"), S("one"), S("owner"), wrong[i]));
+        IS(nacre_commit(pool, t) == -ECANCELED);
+        IS(strstr(nacre_error_message(), "operation 1 ") != NULL);
+    }
+}
+
 static void look(nacre_pool *pool) {
     char buffer[64];
     size_t len;
@@ -181,6 +200,7 @@ int main(int argc, char **argv) {
     if (argc < 2) return fprintf(stderr, "usage: objects POOL\n"), 2;
     OK(nacre_pool_create(argv[1], 64 << 20, &pool));
     fill(pool);
+    expect(pool);
     look(pool);
     refused(pool);
     lent_and_copied(pool);

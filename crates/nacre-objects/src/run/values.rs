@@ -2,7 +2,7 @@
 
 use nacre_store::Tree;
 use nacre_store::keyed::layout::{Item, Kind, LONG_KEY_MAX, PART_MAX, PLAIN_VALUE_MAX};
-use nacre_types::ObjectId;
+use nacre_types::{ObjectId, UNIT_SIZE};
 
 use super::Run;
 use super::keys::Before;
@@ -54,6 +54,42 @@ impl Run<'_, '_> {
             }
             None => Err(Error::Damaged(of)),
         }
+    }
+
+    /// Whether a tree has this value, or with `None` none, where it has `item`.
+    pub(super) fn is_value(
+        &mut self,
+        of: ObjectId,
+        item: Option<&[u8]>,
+        wanted: Option<&[u8]>,
+    ) -> Result<bool> {
+        let (item, wanted) = match (item, wanted) {
+            (Some(item), Some(wanted)) => (item, wanted),
+            (item, wanted) => return Ok(item.is_none() && wanted.is_none()),
+        };
+        match Item::decode(item) {
+            Some(Item::Plain(bytes)) => Ok(bytes == wanted),
+            Some(Item::Link(_)) => {
+                let link = self.follow(of, item, Kind::Value)?;
+                self.has_bytes(link.object, wanted)
+            }
+            None => Err(Error::Damaged(of)),
+        }
+    }
+
+    fn has_bytes(&mut self, id: ObjectId, wanted: &[u8]) -> Result<bool> {
+        if self.tx.data_size(id)? != wanted.len() as u64 {
+            return Ok(false);
+        }
+        let mut piece = [0; UNIT_SIZE as usize];
+        for (number, wanted) in wanted.chunks(piece.len()).enumerate() {
+            let piece = &mut piece[..wanted.len()];
+            let len = self.tx.data_read(id, number as u64 * UNIT_SIZE, piece)?;
+            if len != wanted.len() || piece != wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub(super) fn set_omap(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
