@@ -67,7 +67,7 @@ impl<'t> Run<'_, 't> {
             }
             Operation::ClearOmap(target) => {
                 let id = self.existing(target)?.object;
-                self.remove_omap_range(id, &[], None)?;
+                self.clear_omap(id)?;
                 self.remove_attribute(id, HEADER_KEY)
             }
             Operation::SetOmapHeader(target, header) => {
