@@ -79,6 +79,13 @@ class Pool:
         start: Optional[_Key] = None,
         limit: Optional[int] = None,
     ) -> dict[bytes, bytes]: ...
+    def omap_back(
+        self,
+        collection: _Key,
+        object: _Key,
+        end: Optional[_Key] = None,
+        limit: Optional[int] = None,
+    ) -> dict[bytes, bytes]: ...
     def omap_header(self, collection: _Key, object: _Key) -> bytes: ...
 
 @final

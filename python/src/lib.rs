@@ -401,6 +401,21 @@ impl Pool {
         dict(py, &with(py, &self.inner, ask)?)
     }
 
+    /// Keys and values of an omap before `end`, from the last one on backwards.
+    #[pyo3(signature = (collection, object, end = None, limit = None))]
+    fn omap_back<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+        end: Option<Bytes>,
+        limit: Option<usize>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (end, limit) = (start_of(end), limit.unwrap_or(usize::MAX));
+        let ask = |pool: &Inner| pool.omap_back(&collection.0, &object.0, &end, limit);
+        dict(py, &with(py, &self.inner, ask)?)
+    }
+
     /// The omap's header, empty if there is none.
     fn omap_header<'py>(
         &self,

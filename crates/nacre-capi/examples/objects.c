@@ -96,6 +96,12 @@ static void look(nacre_pool *pool) {
     OK(nacre_list_omap(pool, S("c"), S("one"), S("a"), 10, &list));
     IS(nacre_list_len(list) == 2 && same(nacre_list_key(list, 1), "b") && same(nacre_list_value(list, 1), "2"));
     nacre_list_drop(list);
+    OK(nacre_list_omap_back(pool, S("c"), S("one"), S(""), 1, &list));
+    IS(nacre_list_len(list) == 1 && same(nacre_list_key(list, 0), "b") && same(nacre_list_value(list, 0), "2"));
+    nacre_list_drop(list);
+    OK(nacre_list_omap_back(pool, S("c"), S("one"), S("b"), 10, &list));
+    IS(nacre_list_len(list) == 1 && same(nacre_list_key(list, 0), "a"));
+    nacre_list_drop(list);
     OK(nacre_list_attributes(pool, S("c"), S("one"), &list));
     IS(nacre_list_len(list) == 1 && same(nacre_list_value(list, 0), "anna"));
     nacre_list_drop(list);

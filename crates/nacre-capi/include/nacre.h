@@ -226,6 +226,18 @@ int nacre_list_omap(const struct nacre_pool *pool,
                     size_t limit,
                     struct nacre_list **list);
 
+// Keys and values of an omap that are before `end`, all if that is empty, from the last one on
+// backwards, at most `limit`. To go on, ask with the last key of the list.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_omap_back(const struct nacre_pool *pool,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice end,
+                         size_t limit,
+                         struct nacre_list **list);
+
 // How many entries a list has.
 //
 // # Safety

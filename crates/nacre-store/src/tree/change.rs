@@ -258,23 +258,6 @@ impl Tx<'_> {
         Ok(Some(len))
     }
 
-    /// Removes all entries of an object that is no directory, whatever their number, by one word.
-    /// False: the transaction has changed some of them before, and nothing was done.
-    pub fn entries_clear(&mut self, id: ObjectId) -> Result<bool> {
-        let tree = Tree::Entries;
-        self.settle()?;
-        let Some(root) = self.tree_owner(id, tree)?.root else {
-            return Ok(true);
-        };
-        if self.scratch.has_nodes(id, tree) {
-            return Ok(false);
-        }
-        self.scratch.touch(id);
-        self.set_root_unit(id, tree, None)?;
-        self.scratch.trees.push((id, tree, root));
-        Ok(true)
-    }
-
     /// Reads a key's value into `value` as the transaction sees it; false when it is not there.
     pub fn tree_get(
         &mut self,
