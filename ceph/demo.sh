@@ -66,7 +66,7 @@ cp "$WORK"/osd-0/{fsid,type,whoami,ceph_fsid,magic,ready} "$WORK/second"
 ln -s "$WORK/osd-0/pool" "$WORK/second/pool"
 ceph_run env LD_PRELOAD="$PLUGIN" ceph-objectstore-tool --data-path second --op list >"$WORK/tool.log" 2>&1 &&
     die "two programs have a pool"
-grep -q 'busy' "$WORK/tool.log" || { cat "$WORK/tool.log"; die "it was refused in another way"; }
+grep -q 'has the store locked' "$WORK/tool.log" || { cat "$WORK/tool.log"; die "it was refused in another way"; }
 
 say "osd.0 is killed $kills times while the image is written"
 for ((round = 1; round <= kills; round++)); do

@@ -11,8 +11,8 @@ use crate::node::{Damaged, Page, SearchKey, View};
 use crate::store::Store;
 
 impl Store {
-    /// Visits all keys before `end`, with `None` all there are, from the last one to the first, each
-    /// once. Changes made meanwhile may or may not be seen; keys that stay are seen.
+    /// Visits all keys before `end`, with `None` all there are, from the last one on backwards,
+    /// each once. Changes made meanwhile may or may not be seen; keys that stay are seen.
     pub fn tree_scan_back(
         &self,
         id: ObjectId,
