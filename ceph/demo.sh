@@ -60,6 +60,14 @@ ceph_run timeout 60 rados -p rbd setomapval names "" "of none" || die "a key wit
 ceph_run timeout 60 rados -p rbd getomapval names "" "$WORK/value" >/dev/null
 [[ $(<"$WORK/value") == "of none" ]] || die "the value of a key without bytes differs"
 
+say "a second folder that names the pool of osd.0 is refused"
+mkdir "$WORK/second"
+cp "$WORK"/osd-0/{fsid,type,whoami,ceph_fsid,magic,ready} "$WORK/second"
+ln -s "$WORK/osd-0/pool" "$WORK/second/pool"
+ceph_run env LD_PRELOAD="$PLUGIN" ceph-objectstore-tool --data-path second --op list >"$WORK/tool.log" 2>&1 &&
+    die "two programs have a pool"
+grep -q 'has the store locked' "$WORK/tool.log" || { cat "$WORK/tool.log"; die "it was refused in another way"; }
+
 say "osd.0 is killed $kills times while the image is written"
 for ((round = 1; round <= kills; round++)); do
     fio_rbd --name=load --rw=randwrite --bs=4k --iodepth=16 --offset=64M --size=64M \

@@ -16,6 +16,8 @@ namespace nacre_ceph {
 namespace {
 
 const std::string FSID = "fsid";
+// The library has its own locks on the pool's devices, at places below 2^32.
+constexpr off_t POOL_LOCK_AT = 1ll << 40;
 constexpr const char* THREADS = "osd_op_num_threads_per_shard_ssd";
 
 // Ceph changes an option while threads run only if somebody hears of it.
@@ -63,15 +65,28 @@ Store::~Store() {
 int Store::lock() {
     lock_fd = ::open((path + "/nacre.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock_fd < 0) return -errno;
-    if (flock(lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    int result = -errno;
-    unlock();
+    int result = flock(lock_fd, LOCK_EX | LOCK_NB) == 0 ? lock_pool() : -errno;
+    if (result < 0) unlock();
     return result == -EWOULDBLOCK ? -EBUSY : result;
 }
 
+// Another folder, in another container perhaps, may name the same pool. What cannot be opened, or is
+// not there yet, is told by the library.
+int Store::lock_pool() {
+    pool_lock_fd = ::open(pool_path().c_str(), O_RDWR | O_CLOEXEC);
+    if (pool_lock_fd < 0) return 0;
+    struct flock byte = {};
+    byte.l_type = F_WRLCK;
+    byte.l_whence = SEEK_SET;
+    byte.l_start = POOL_LOCK_AT;
+    byte.l_len = 1;
+    return fcntl(pool_lock_fd, F_OFD_SETLK, &byte) == 0 ? 0 : -errno;
+}
+
 void Store::unlock() {
+    if (pool_lock_fd >= 0) ::close(pool_lock_fd);
     ::close(lock_fd);
-    lock_fd = -1;
+    pool_lock_fd = lock_fd = -1;
 }
 
 bool Store::test_mount_in_use() {
@@ -81,12 +96,17 @@ bool Store::test_mount_in_use() {
 }
 
 // The pool is `pool` in the OSD's folder, a file or a link to a file or device. What is not there
-// is made, as large as the option of the store in memory says: Ceph's list of options is fixed.
+// is made, as large as the option of the store in memory says: Ceph's list of options is fixed. It
+// has that name when it is whole: this may be killed.
 int Store::open_pool() {
     int result = nacre_pool_open(pool_path().c_str(), 0, &pool);
     if (result == 0 || access(pool_path().c_str(), F_OK) == 0) return result;
     uint64_t size = cct->_conf.get_val<Option::size_t>("memstore_device_bytes");
-    return nacre_pool_create(pool_path().c_str(), size, &pool);
+    std::string unfinished = pool_path() + ".new";
+    ::unlink(unfinished.c_str());
+    result = nacre_pool_create(unfinished.c_str(), size, &pool);
+    if (result < 0) return result;
+    return ::rename(unfinished.c_str(), pool_path().c_str()) == 0 ? 0 : -errno;
 }
 
 // An OSD may be made again, with the same id, on what it has made.
@@ -95,7 +115,11 @@ int Store::mkfs() {
     if (result < 0) return result;
     std::string known;
     if (fsid.is_zero() && read_meta(FSID, &known) >= 0) fsid.parse(known.c_str());
-    if (fsid.is_zero()) fsid.generate_random();
+    if (fsid.is_zero()) {
+        // Before the pool knows it: if this is killed in between, the next one finds it.
+        fsid.generate_random();
+        if ((result = write_meta(FSID, stringify(fsid))) < 0) return unlock(), result;
+    }
     result = open_pool();
     if (result == 0) {
         result = make_own();
@@ -142,7 +166,7 @@ int Store::mount() {
     if (!fsid.parse(known.c_str())) return -EINVAL;
     result = lock();
     if (result < 0) {
-        derr << "another process uses " << path << dendl;
+        derr << "another process uses " << path << " or its pool" << dendl;
         return result;
     }
     result = nacre_pool_open(pool_path().c_str(), 0, &pool);

@@ -176,6 +176,7 @@ public:
 private:
     std::string pool_path() const { return path + "/pool"; }
     int lock();
+    int lock_pool();
     void unlock();
     int open_pool();
     int make_own();
@@ -192,7 +193,7 @@ private:
                   const std::function<void(std::string_view, std::string_view)>& visit);
 
     nacre_pool* pool = nullptr;
-    int lock_fd = -1;
+    int lock_fd = -1, pool_lock_fd = -1;
     uuid_d fsid;
     Finisher finisher;
     PerfCounters* counters = nullptr;

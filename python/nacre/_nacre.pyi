@@ -2,7 +2,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, Optional, Tuple, Type, Union, final
 
-__all__ = ["Error", "Exists", "NotFound", "Pool", "Stat", "Transaction"]
+__all__ = ["Changed", "Error", "Exists", "NotFound", "Pool", "Stat", "Transaction"]
 
 _Key = Union[bytes, str]
 _Buffer = Union[bytes, bytearray, memoryview, str]
@@ -15,6 +15,9 @@ class NotFound(Error):
 
 class Exists(Error):
     """There is a collection or object of that name."""
+
+class Changed(Error):
+    """A value is not what the transaction expected: read it again, and try again."""
 
 @final
 class Stat:
@@ -76,6 +79,13 @@ class Pool:
         start: Optional[_Key] = None,
         limit: Optional[int] = None,
     ) -> dict[bytes, bytes]: ...
+    def omap_back(
+        self,
+        collection: _Key,
+        object: _Key,
+        end: Optional[_Key] = None,
+        limit: Optional[int] = None,
+    ) -> dict[bytes, bytes]: ...
     def omap_header(self, collection: _Key, object: _Key) -> bytes: ...
 
 @final
@@ -110,6 +120,12 @@ class Transaction:
     def remove_omap_range(self, collection: _Key, object: _Key, start: _Key, end: _Key) -> None: ...
     def clear_omap(self, collection: _Key, object: _Key) -> None: ...
     def set_omap_header(self, collection: _Key, object: _Key, header: _Buffer) -> None: ...
+    def expect_attribute(
+        self, collection: _Key, object: _Key, name: _Key, value: Optional[_Buffer]
+    ) -> None: ...
+    def expect_omap(
+        self, collection: _Key, object: _Key, key: _Key, value: Optional[_Buffer]
+    ) -> None: ...
     def rename(self, collection: _Key, object: _Key, to_collection: _Key, to: _Key) -> None: ...
     def split(self, collection: _Key, to: _Key, offset: int, bits: int, value: int) -> None: ...
     def merge(self, collection: _Key, into: _Key) -> None: ...

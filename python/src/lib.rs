@@ -18,6 +18,7 @@ use transaction::Transaction;
 create_exception!(nacre, Error, PyException);
 create_exception!(nacre, NotFound, Error);
 create_exception!(nacre, Exists, Error);
+create_exception!(nacre, Changed, Error);
 
 /// A pool, until it is closed, or nothing of Python names it any more.
 pub(crate) struct Open(RwLock<Option<Inner>>);
@@ -87,6 +88,7 @@ pub(crate) fn raise(error: nacre::Error) -> PyErr {
     match error.cause() {
         E::NoSuchCollection(_) | E::NoSuchObject(..) | E::NoSuchKey(..) => NotFound::new_err(text),
         E::Exists(..) => Exists::new_err(text),
+        E::Changed(..) => Changed::new_err(text),
         _ => Error::new_err(text),
     }
 }
@@ -399,6 +401,21 @@ impl Pool {
         dict(py, &with(py, &self.inner, ask)?)
     }
 
+    /// Keys and values of an omap before `end`, from the last one on backwards.
+    #[pyo3(signature = (collection, object, end = None, limit = None))]
+    fn omap_back<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+        end: Option<Bytes>,
+        limit: Option<usize>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (end, limit) = (start_of(end), limit.unwrap_or(usize::MAX));
+        let ask = |pool: &Inner| pool.omap_back(&collection.0, &object.0, &end, limit);
+        dict(py, &with(py, &self.inner, ask)?)
+    }
+
     /// The omap's header, empty if there is none.
     fn omap_header<'py>(
         &self,
@@ -419,5 +436,6 @@ fn _nacre(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Transaction>()?;
     module.add("Error", py.get_type::<Error>())?;
     module.add("NotFound", py.get_type::<NotFound>())?;
+    module.add("Changed", py.get_type::<Changed>())?;
     module.add("Exists", py.get_type::<Exists>())
 }

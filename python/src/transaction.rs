@@ -280,6 +280,34 @@ impl Transaction {
         })
     }
 
+    /// Does nothing if an attribute has this value, or is not there with `None`; else the commit raises `Changed`.
+    fn expect_attribute(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        name: Bytes,
+        value: Option<Bytes>,
+    ) -> PyResult<()> {
+        let value = value.map(|value| value.0);
+        self.add(|t| {
+            T::expect_attribute(t, &collection.0, &object.0, &name.0, value);
+        })
+    }
+
+    /// Does nothing if a key of the omap has this value, or is not there with `None`; else the commit raises `Changed`.
+    fn expect_omap(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        key: Bytes,
+        value: Option<Bytes>,
+    ) -> PyResult<()> {
+        let value = value.map(|value| value.0);
+        self.add(|t| {
+            T::expect_omap(t, &collection.0, &object.0, &key.0, value);
+        })
+    }
+
     /// Moves an object to another name, in this or another collection, where no object may be.
     fn rename(
         &mut self,

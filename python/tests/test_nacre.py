@@ -84,6 +84,9 @@ class Objects(unittest.TestCase):
         self.assertEqual(pool.attributes("c", "one"), {b"owner": b"anna"})
         self.assertEqual(pool.omap("c", "one"), {b"\x00\xff": b"1", b"b": b"2"})
         self.assertEqual(list(pool.omap("c", "one", start="b")), [b"b"])
+        self.assertEqual(list(pool.omap_back("c", "one")), [b"b", b"\x00\xff"])
+        self.assertEqual(pool.omap_back("c", "one", limit=1), {b"b": b"2"})
+        self.assertEqual(list(pool.omap_back("c", "one", end="b")), [b"\x00\xff"])
         self.assertEqual(pool.omap("c", "two"), {b"\x00\xff": b"1"})
         self.assertEqual(pool.omap_header("c", "two"), b"head")
         self.assertEqual(pool.read("d", "3333"), b"\0\0\0hello")
@@ -227,6 +230,42 @@ class Objects(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(len(self.pool.objects("c")), 200)
+
+    def test_what_is_expected(self):
+        with self.pool.transaction() as t:
+            t.expect_omap("c", "o", "k", None)
+            t.touch("c", "o")
+            t.set_omap("c", "o", "k", b"1")
+            t.set_attribute("c", "o", "a", b"2" * 40000)
+        with self.pool.transaction() as t:
+            t.expect_omap("c", "o", "k", bytearray(b"1"))
+            t.expect_attribute("c", "o", "a", b"2" * 40000)
+            t.expect_attribute("c", "o", "b", None)
+        for expect, value in (("expect_omap", b"0"), ("expect_attribute", b"2"), ("expect_omap", None)):
+            with self.assertRaisesRegex(nacre.Changed, "operation 1 "):
+                with self.pool.transaction() as t:
+                    t.write("c", "o", b"never")
+                    getattr(t, expect)("c", "o", "k" if expect == "expect_omap" else "a", value)
+        self.assertEqual(self.pool.stat("c", "o").size, 0)
+
+    def test_counting_as_told(self):
+        with open(os.path.join(ROOT, "docs", "objects.md"), encoding="utf-8") as page:
+            _, _, code = page.read().partition("def add(pool")
+        names = {"nacre": nacre}
+        exec("def add(pool" + code.split("```")[0], names)
+
+        def work():
+            for _ in range(100):
+                names["add"](self.pool, 2)
+
+        with self.pool.transaction() as t:
+            t.create_collection("accounts")
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.pool.omap_get("accounts", "anna", "coins"), b"600")
 
     def test_a_read_is_of_one_moment_whatever_size_the_object_gets(self):
         sizes = {b"a"[0]: 3 << 19, b"b"[0]: 5 << 19}

@@ -52,6 +52,25 @@ static void fill(nacre_pool *pool) {
     OK(nacre_commit(pool, t));
 }
 
+/* What others may change, too, is changed only if it still is as it was read. */
+static void expect(nacre_pool *pool) {
+    const nacre_slice one = S("1"), other = S("7"), *none = NULL;
+    nacre_tx *t = nacre_tx_begin();
+    OK(nacre_tx_expect_omap(t, S("c"), S("one"), S("a"), &one));
+    OK(nacre_tx_expect_omap(t, S("c"), S("one"), S("x"), none));
+    OK(nacre_tx_expect_attribute(t, S("c"), S("nobody"), S("a"), none));
+    OK(nacre_tx_set_omap(t, S("c"), S("one"), S("a"), S("1")));
+    OK(nacre_commit(pool, t));
+    const nacre_slice *wrong[] = {&other, none};
+    for (int i = 0; i < 2; i++) {
+        t = nacre_tx_begin_lent();
+        OK(nacre_tx_set_omap(t, S("c"), S("one"), S("a"), S("2")));
+        OK(nacre_tx_expect_attribute(t, S("c"), S("one"), S("owner"), wrong[i]));
+        IS(nacre_commit(pool, t) == -ECANCELED);
+        IS(strstr(nacre_error_message(), "operation 1 ") != NULL);
+    }
+}
+
 static void look(nacre_pool *pool) {
     char buffer[64];
     size_t len;
@@ -76,6 +95,12 @@ static void look(nacre_pool *pool) {
     IS(same(nacre_bytes(buffer, len), "head"));
     OK(nacre_list_omap(pool, S("c"), S("one"), S("a"), 10, &list));
     IS(nacre_list_len(list) == 2 && same(nacre_list_key(list, 1), "b") && same(nacre_list_value(list, 1), "2"));
+    nacre_list_drop(list);
+    OK(nacre_list_omap_back(pool, S("c"), S("one"), S(""), 1, &list));
+    IS(nacre_list_len(list) == 1 && same(nacre_list_key(list, 0), "b") && same(nacre_list_value(list, 0), "2"));
+    nacre_list_drop(list);
+    OK(nacre_list_omap_back(pool, S("c"), S("one"), S("b"), 10, &list));
+    IS(nacre_list_len(list) == 1 && same(nacre_list_key(list, 0), "a"));
     nacre_list_drop(list);
     OK(nacre_list_attributes(pool, S("c"), S("one"), &list));
     IS(nacre_list_len(list) == 1 && same(nacre_list_value(list, 0), "anna"));
@@ -181,6 +206,7 @@ int main(int argc, char **argv) {
     if (argc < 2) return fprintf(stderr, "usage: objects POOL\n"), 2;
     OK(nacre_pool_create(argv[1], 64 << 20, &pool));
     fill(pool);
+    expect(pool);
     look(pool);
     refused(pool);
     lent_and_copied(pool);

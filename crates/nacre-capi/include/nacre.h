@@ -226,6 +226,18 @@ int nacre_list_omap(const struct nacre_pool *pool,
                     size_t limit,
                     struct nacre_list **list);
 
+// Keys and values of an omap that are before `end`, all if that is empty, from the last one on
+// backwards, at most `limit`. To go on, ask with the last key of the list.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_omap_back(const struct nacre_pool *pool,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice end,
+                         size_t limit,
+                         struct nacre_list **list);
+
 // How many entries a list has.
 //
 // # Safety
@@ -441,6 +453,30 @@ int nacre_tx_set_omap_header(struct nacre_tx *tx,
                              struct nacre_slice collection,
                              struct nacre_slice object,
                              struct nacre_slice header);
+
+// Makes the commit fail with -ECANCELED unless an attribute has this value then, or is not there
+// if `value` is NULL. An object that does not exist has no attributes.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable, and `value` if it is
+// not NULL.
+int nacre_tx_expect_attribute(struct nacre_tx *tx,
+                              struct nacre_slice collection,
+                              struct nacre_slice object,
+                              struct nacre_slice name,
+                              const struct nacre_slice *value);
+
+// Makes the commit fail with -ECANCELED unless a key of the omap has this value then, or is not
+// there if `value` is NULL. An object that does not exist has no keys.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable, and `value` if it is
+// not NULL.
+int nacre_tx_expect_omap(struct nacre_tx *tx,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice key,
+                         const struct nacre_slice *value);
 
 // Moves an object to another name, in this or another collection, where no object may be.
 //

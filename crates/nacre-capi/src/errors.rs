@@ -87,6 +87,7 @@ fn errno_of(error: &Error) -> c_int {
         Error::NoSuchCollection(_) | Error::NoSuchObject(..) => libc::ENOENT,
         Error::NoSuchKey(..) => libc::ENODATA,
         Error::Exists(..) => libc::EEXIST,
+        Error::Changed(..) => libc::ECANCELED,
         Error::NotEmpty(_) => libc::ENOTEMPTY,
         Error::Invalid(_) | Error::Forked => libc::EINVAL,
         Error::Damaged(_) => libc::EUCLEAN,

@@ -383,6 +383,29 @@ pub unsafe extern "C" fn nacre_list_omap(
     }
 }
 
+/// Keys and values of an omap that are before `end`, all if that is empty, from the last one on
+/// backwards, at most `limit`. To go on, ask with the last key of the list.
+///
+/// # Safety
+/// `pool` is an open pool; the slices are readable; `list` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_list_omap_back(
+    pool: *const PoolHandle,
+    collection: Slice,
+    object: Slice,
+    end: Slice,
+    limit: usize,
+    list: *mut *mut ListHandle,
+) -> c_int {
+    // SAFETY: this function's contract.
+    unsafe {
+        list_of(pool, list, |pool| {
+            let (c, o, end) = (collection.bytes()?, object.bytes()?, end.bytes()?);
+            Ok(ListHandle(pool.omap_back(c, o, end, limit)?))
+        })
+    }
+}
+
 /// How many entries a list has.
 ///
 /// # Safety

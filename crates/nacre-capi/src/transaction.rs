@@ -541,6 +541,74 @@ pub unsafe extern "C" fn nacre_tx_set_omap_header(
     }
 }
 
+/// Makes the commit fail with -ECANCELED unless an attribute has this value then, or is not there
+/// if `value` is NULL. An object that does not exist has no attributes.
+///
+/// # Safety
+/// `tx` is a transaction that no other thread uses; the slices are readable, and `value` if it is
+/// not NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_tx_expect_attribute(
+    tx: *mut TransactionHandle,
+    collection: Slice,
+    object: Slice,
+    name: Slice,
+    value: *const Slice,
+) -> c_int {
+    // SAFETY: this function's contract.
+    unsafe {
+        expect(
+            tx,
+            [collection, object],
+            name,
+            value,
+            Operation::ExpectAttribute,
+        )
+    }
+}
+
+/// Makes the commit fail with -ECANCELED unless a key of the omap has this value then, or is not
+/// there if `value` is NULL. An object that does not exist has no keys.
+///
+/// # Safety
+/// `tx` is a transaction that no other thread uses; the slices are readable, and `value` if it is
+/// not NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_tx_expect_omap(
+    tx: *mut TransactionHandle,
+    collection: Slice,
+    object: Slice,
+    key: Slice,
+    value: *const Slice,
+) -> c_int {
+    // SAFETY: this function's contract.
+    unsafe { expect(tx, [collection, object], key, value, Operation::ExpectOmap) }
+}
+
+/// Adds an expectation of a value, or of none if `value` is null.
+///
+/// # Safety
+/// That of [`add_to`]; `value` may be read if it is not null.
+unsafe fn expect(
+    tx: *mut TransactionHandle,
+    object: [Slice; 2],
+    name: Slice,
+    value: *const Slice,
+    operation: fn(Target<'static>, Bytes<'static>, Option<Bytes<'static>>) -> Operation<'static>,
+) -> c_int {
+    // SAFETY: not null, and so readable by this function's contract.
+    match unsafe { value.as_ref() } {
+        // SAFETY: this function's contract.
+        Some(&value) => unsafe {
+            add_to(tx, object, [name, value], |at, [name, value]| {
+                operation(at, name, Some(value))
+            })
+        },
+        // SAFETY: this function's contract.
+        None => unsafe { add_to(tx, object, [name], |at, [name]| operation(at, name, None)) },
+    }
+}
+
 /// Moves an object to another name, in this or another collection, where no object may be.
 ///
 /// # Safety

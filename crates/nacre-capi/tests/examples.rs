@@ -98,7 +98,7 @@ fn the_ten_lines_of_the_manual_are_compiled_as_printed() {
     pool.close().unwrap();
 }
 
-const VERSIONS: [&str; 2] = ["NACRE_1", "NACRE_2"];
+const VERSIONS: [&str; 3] = ["NACRE_1", "NACRE_2", "NACRE_3"];
 
 fn is_versioned(name: &str) -> bool {
     let parts = name.split_once("@@");

@@ -23,6 +23,9 @@ pub enum Error {
     /// A collection or object of that name exists.
     #[error("{0} {1:?} exists already")]
     Exists(&'static str, String),
+    /// An attribute or omap key has another value than the transaction expects.
+    #[error("{0} {1:?} is not what was expected: read it again")]
+    Changed(&'static str, String),
     /// The collection holds objects.
     #[error("collection {0:?} is not empty")]
     NotEmpty(String),

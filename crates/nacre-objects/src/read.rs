@@ -223,18 +223,55 @@ impl Pool {
                 if limit == 0 {
                     return Ok(found);
                 }
-                let _end = self.scan(link, from, &mut Vec::new(), &mut |key, item| {
-                    match self.resolve(link, item) {
-                        Ok(value) => found.push((key.to_vec(), value)),
-                        Err(Stop::Failed(error)) => return Err(error),
-                        // Its owner stays as it is meanwhile: it is not gone, but damaged.
-                        Err(Stop::Stale(value)) => return Err(Error::Damaged(value)),
-                    }
-                    Ok(match found.len() < limit {
-                        true => ControlFlow::Continue(()),
-                        false => ControlFlow::Break(()),
-                    })
-                })?;
+                let mut visit =
+                    |key: &[u8], item: &[u8]| self.add_pair(link, key, item, limit, &mut found);
+                let _end = self.scan(link, from, &mut Vec::new(), &mut visit)?;
+                Ok(found)
+            })
+        })
+    }
+
+    /// Adds a key of an omap and its value; says whether there is room for more.
+    fn add_pair(
+        &self,
+        of: Link,
+        key: &[u8],
+        item: &[u8],
+        limit: usize,
+        pairs: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<ControlFlow<()>> {
+        match self.resolve(of, item) {
+            Ok(value) => pairs.push((key.to_vec(), value)),
+            Err(Stop::Failed(error)) => return Err(error),
+            // Its owner stays as it is meanwhile: it is not gone, but damaged.
+            Err(Stop::Stale(value)) => return Err(Error::Damaged(value)),
+        }
+        Ok(match pairs.len() < limit {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        })
+    }
+
+    /// Keys and values of an omap that are before `end`, all if that is empty, from the last one
+    /// on backwards, at most `limit`.
+    pub fn omap_back(
+        &self,
+        collection: &[u8],
+        object: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let end = Some(end).filter(|end| !end.is_empty());
+        self.again(|| {
+            let link = self.find(collection, object)?;
+            self.stable(link, || {
+                let mut found = Vec::new();
+                if limit == 0 {
+                    return Ok(found);
+                }
+                let mut visit =
+                    |key: &[u8], item: &[u8]| self.add_pair(link, key, item, limit, &mut found);
+                let _end = self.scan_back(link, end, &mut Vec::new(), &mut visit)?;
                 Ok(found)
             })
         })
@@ -441,32 +478,95 @@ impl Pool {
         }
         let (part, rest) = split_key(from);
         let mut outcome: Found<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
-        let known = before.len();
         let scanned =
             self.store
                 .tree_scan(within.object, Tree::Entries, &part, &mut |key, item, _| {
-                    outcome = match goes_on(key) {
-                        false => {
-                            before.extend_from_slice(key);
-                            let done = visit(before, item);
-                            done.map_err(Stop::Failed)
-                        }
-                        true => {
-                            before.extend_from_slice(&key[..PART_MAX]);
+                    outcome = self.visit_key(
+                        within,
+                        (key, item),
+                        before,
+                        visit,
+                        |layer, before, visit| {
                             let rest = rest.filter(|_| *key == *part).unwrap_or_default();
-                            link_of(within.object, item)
-                                .map_err(Stop::Failed)
-                                .and_then(|layer| self.scan(layer, rest, before, visit))
-                        }
-                    };
-                    before.truncate(known);
-                    match outcome {
-                        Ok(go_on) => go_on,
-                        Err(_) => ControlFlow::Break(()),
-                    }
+                            self.scan(layer, rest, before, visit)
+                        },
+                    );
+                    outcome_of(&outcome)
                 });
         scanned?;
         self.still(within)?;
+        outcome
+    }
+
+    /// As [`Pool::scan`], of the keys before `end`, from the last one on backwards.
+    fn scan_back(
+        &self,
+        within: Link,
+        end: Option<&[u8]>,
+        before: &mut Vec<u8>,
+        visit: &mut Visit<'_>,
+    ) -> Found<ControlFlow<()>> {
+        if end.map_or(0, <[u8]>::len) + before.len() > LONG_KEY_MAX + 1 {
+            return Err(match before.is_empty() {
+                true => Error::Invalid("a key may have 64 KiB at most").into(),
+                false => Error::Damaged(within.object).into(),
+            });
+        }
+        let (part, rest) = end.map(split_key).unzip();
+        // The layer that `end` leads to has some before it.
+        if let (Some(part), Some(Some(rest))) = (&part, rest)
+            && let Some(item) = self.raw(within, Tree::Entries, part)?
+        {
+            let layer = |layer, before: &mut _, visit: &mut _| {
+                self.scan_back(layer, Some(rest), before, visit)
+            };
+            if self
+                .visit_key(within, (part, &item), before, visit, layer)?
+                .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        let mut outcome: Found<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
+        let scanned = self.store.tree_scan_back(
+            within.object,
+            Tree::Entries,
+            part.as_deref(),
+            &mut |key, item, _| {
+                let layer = |layer, before: &mut _, visit: &mut _| {
+                    self.scan_back(layer, None, before, visit)
+                };
+                outcome = self.visit_key(within, (key, item), before, visit, layer);
+                outcome_of(&outcome)
+            },
+        );
+        scanned?;
+        self.still(within)?;
+        outcome
+    }
+
+    /// Visits a key of a tree, or the layer that it leads to; `before` is what layers above hold.
+    fn visit_key<'v>(
+        &self,
+        within: Link,
+        (key, item): (&[u8], &[u8]),
+        before: &mut Vec<u8>,
+        visit: &mut Visit<'v>,
+        below: impl FnOnce(Link, &mut Vec<u8>, &mut Visit<'v>) -> Found<ControlFlow<()>>,
+    ) -> Found<ControlFlow<()>> {
+        let known = before.len();
+        let outcome = match goes_on(key) {
+            false => {
+                before.extend_from_slice(key);
+                visit(before, item).map_err(Stop::Failed)
+            }
+            true => {
+                before.extend_from_slice(&key[..PART_MAX]);
+                let layer = link_of(within.object, item).map_err(Stop::Failed);
+                layer.and_then(|layer| below(layer, before, visit))
+            }
+        };
+        before.truncate(known);
         outcome
     }
 
@@ -477,6 +577,14 @@ impl Pool {
             Ok(_) | Err(StoreError::NoSuchObject(_)) => Err(Stop::Stale(link.object)),
             Err(error) => Err(Stop::Failed(error.into())),
         }
+    }
+}
+
+/// Whether a visit of a tree goes on.
+fn outcome_of(outcome: &Found<ControlFlow<()>>) -> ControlFlow<()> {
+    match outcome {
+        Ok(go_on) => *go_on,
+        Err(_) => ControlFlow::Break(()),
     }
 }
 

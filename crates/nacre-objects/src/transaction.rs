@@ -51,6 +51,8 @@ pub enum Operation<'b> {
     RemoveOmapRange(Target<'b>, Bytes<'b>, Bytes<'b>),
     ClearOmap(Target<'b>),
     SetOmapHeader(Target<'b>, Bytes<'b>),
+    ExpectAttribute(Target<'b>, Bytes<'b>, Option<Bytes<'b>>),
+    ExpectOmap(Target<'b>, Bytes<'b>, Option<Bytes<'b>>),
     Rename(Target<'b>, Target<'b>),
     Split(Bytes<'b>, Bytes<'b>, HashBits),
     Merge(Bytes<'b>, Bytes<'b>),
@@ -258,6 +260,31 @@ impl<'b> Transaction<'b> {
         self.push(Operation::SetOmapHeader(target, header.into()))
     }
 
+    /// Does nothing if an attribute has this value, or none with `None`; else the commit fails with
+    /// [`Error::Changed`]. An object that does not exist has no attributes.
+    pub fn expect_attribute<V: Into<Bytes<'b>>>(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        name: &[u8],
+        value: Option<V>,
+    ) -> &mut Self {
+        let (target, value) = (target(collection, object), value.map(Into::into));
+        self.push(Operation::ExpectAttribute(target, copied(name), value))
+    }
+
+    /// As [`Transaction::expect_attribute`], of a key of the omap.
+    pub fn expect_omap<V: Into<Bytes<'b>>>(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        key: &[u8],
+        value: Option<V>,
+    ) -> &mut Self {
+        let (target, value) = (target(collection, object), value.map(Into::into));
+        self.push(Operation::ExpectOmap(target, copied(key), value))
+    }
+
     /// Moves an object to another name, in this or another collection, where no object may be.
     pub fn rename(&mut self, from: (&[u8], &[u8]), to: (&[u8], &[u8])) -> &mut Self {
         let (from, to) = (target(from.0, from.1), target(to.0, to.1));
@@ -314,6 +341,8 @@ impl Operation<'_> {
             | Operation::RemoveOmapRange(target, ..)
             | Operation::ClearOmap(target)
             | Operation::SetOmapHeader(target, _)
+            | Operation::ExpectAttribute(target, ..)
+            | Operation::ExpectOmap(target, ..)
             | Operation::Rename(target, _) => Some(target),
         }
     }
@@ -349,12 +378,14 @@ impl Operation<'_> {
                 check_attribute(name)?;
                 check_value(value)
             }
-            Operation::RemoveAttribute(_, name) => check_attribute(name),
+            Operation::RemoveAttribute(_, name) | Operation::ExpectAttribute(_, name, _) => {
+                check_attribute(name)
+            }
             Operation::SetOmap(_, key, value) => {
                 check_key(key)?;
                 check_value(value)
             }
-            Operation::RemoveOmap(_, key) => check_key(key),
+            Operation::RemoveOmap(_, key) | Operation::ExpectOmap(_, key, _) => check_key(key),
             Operation::SetOmapHeader(_, header) => check_value(header),
             Operation::Clone(_, to) | Operation::CloneRange(_, to, ..) => check_key(to),
             Operation::Rename(_, to) => check_key(&to.object),

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use nacre_store::keyed::layout::{ATTRIBUTE, HEADER_KEY};
+use nacre_store::Tree;
+use nacre_store::keyed::layout::{ATTRIBUTE, HEADER_KEY, Link};
 use smallvec::SmallVec;
 
 use super::Run;
@@ -66,12 +67,39 @@ impl<'t> Run<'_, 't> {
             }
             Operation::ClearOmap(target) => {
                 let id = self.existing(target)?.object;
-                self.remove_omap_range(id, &[], None)?;
+                self.clear_omap(id)?;
                 self.remove_attribute(id, HEADER_KEY)
             }
             Operation::SetOmapHeader(target, header) => {
                 let id = self.existing(target)?.object;
                 self.set_attribute(id, HEADER_KEY, header)
+            }
+            other => self.look(other),
+        }
+    }
+
+    /// Fails if something is not as the transaction expects it.
+    fn look(&mut self, operation: &'t Operation<'_>) -> Result<()> {
+        match operation {
+            Operation::ExpectAttribute(target, name, wanted) => {
+                let found = match self.find(target)? {
+                    Some(Link { object, .. }) => {
+                        let item = self.get(object, Tree::Xattrs, &attribute_key(name))?;
+                        self.is_value(object, item.as_deref(), wanted.as_deref())?
+                    }
+                    None => wanted.is_none(),
+                };
+                expected(found, "attribute", name)
+            }
+            Operation::ExpectOmap(target, key, wanted) => {
+                let found = match self.find(target)? {
+                    Some(Link { object, .. }) => {
+                        let item = self.find_key(object, key)?;
+                        self.is_value(object, item.as_deref(), wanted.as_deref())?
+                    }
+                    None => wanted.is_none(),
+                };
+                expected(found, "omap key", key)
             }
             _ => Err(Error::Invalid("not an operation on an object")),
         }
@@ -123,6 +151,13 @@ impl<'t> Run<'_, 't> {
         self.tx
             .data_clone((source, range.start), len, (target, offset))?;
         Ok(())
+    }
+}
+
+fn expected(found: bool, what: &'static str, name: &[u8]) -> Result<()> {
+    match found {
+        true => Ok(()),
+        false => Err(Error::Changed(what, shown(name))),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Values of any length: short ones lie in the tree, long ones in onodes of their own.
 
+use std::ops::ControlFlow;
+
 use nacre_store::Tree;
 use nacre_store::keyed::layout::{Item, Kind, LONG_KEY_MAX, PART_MAX, PLAIN_VALUE_MAX};
-use nacre_types::ObjectId;
+use nacre_types::{ObjectId, UNIT_SIZE};
 
 use super::Run;
 use super::keys::Before;
@@ -54,6 +56,42 @@ impl Run<'_, '_> {
             }
             None => Err(Error::Damaged(of)),
         }
+    }
+
+    /// Whether a tree has this value, or with `None` none, where it has `item`.
+    pub(super) fn is_value(
+        &mut self,
+        of: ObjectId,
+        item: Option<&[u8]>,
+        wanted: Option<&[u8]>,
+    ) -> Result<bool> {
+        let (item, wanted) = match (item, wanted) {
+            (Some(item), Some(wanted)) => (item, wanted),
+            (item, wanted) => return Ok(item.is_none() && wanted.is_none()),
+        };
+        match Item::decode(item) {
+            Some(Item::Plain(bytes)) => Ok(bytes == wanted),
+            Some(Item::Link(_)) => {
+                let link = self.follow(of, item, Kind::Value)?;
+                self.has_bytes(link.object, wanted)
+            }
+            None => Err(Error::Damaged(of)),
+        }
+    }
+
+    fn has_bytes(&mut self, id: ObjectId, wanted: &[u8]) -> Result<bool> {
+        if self.tx.data_size(id)? != wanted.len() as u64 {
+            return Ok(false);
+        }
+        let mut piece = [0; UNIT_SIZE as usize];
+        for (number, wanted) in wanted.chunks(piece.len()).enumerate() {
+            let piece = &mut piece[..wanted.len()];
+            let len = self.tx.data_read(id, number as u64 * UNIT_SIZE, piece)?;
+            if len != wanted.len() || piece != wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub(super) fn set_omap(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
@@ -132,6 +170,21 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// Removes all keys of an omap.
+    pub(super) fn clear_omap(&mut self, id: ObjectId) -> Result<()> {
+        if self.changed.contains(&id) {
+            return self.remove_omap_range(id, &[], None);
+        }
+        self.drop_linked(id, Tree::Entries, 0)?;
+        match self.tx.entries_clear(id)? {
+            true => {
+                self.changed.insert(id);
+                Ok(())
+            }
+            false => self.remove_omap_range(id, &[], None),
+        }
+    }
+
     /// Removes what trees of an onode that is removed name: layers and long values.
     pub(super) fn drop_named(&mut self, id: ObjectId) -> Result<()> {
         self.drop_below(id, 0)
@@ -142,20 +195,47 @@ impl Run<'_, '_> {
         if above > LONG_KEY_MAX {
             return Err(Error::Damaged(id));
         }
-        for tree in [Tree::Entries, Tree::Xattrs] {
-            let mut next = Vec::new();
-            let mut item = Vec::new();
-            while let Some(key) = self.tx.tree_next(id, tree, &next, &mut item)? {
-                if let Some(Item::Link(link)) = Item::decode(&item) {
-                    let link = self.follow(id, &item, link.kind)?;
-                    if link.kind == Kind::Layer {
-                        self.drop_below(link.object, above + PART_MAX)?;
-                    }
-                    self.tx.remove(link.object)?;
-                }
-                next = [&key[..], &[0]].concat();
+        self.drop_linked(id, Tree::Entries, above)?;
+        self.drop_linked(id, Tree::Xattrs, above)
+    }
+
+    fn drop_linked(&mut self, id: ObjectId, tree: Tree, above: usize) -> Result<()> {
+        for item in self.links(id, tree)? {
+            let Some(Item::Link(link)) = Item::decode(&item) else {
+                continue;
+            };
+            let link = self.follow(id, &item, link.kind)?;
+            if link.kind == Kind::Layer {
+                self.drop_below(link.object, above + PART_MAX)?;
             }
+            self.tx.remove(link.object)?;
         }
         Ok(())
+    }
+
+    /// The values of a tree that are links, as the transaction sees them.
+    fn links(&mut self, id: ObjectId, tree: Tree) -> Result<Vec<Vec<u8>>> {
+        let mut links = Vec::new();
+        let mut add = |item: &[u8]| {
+            if let Some(Item::Link(_)) = Item::decode(item) {
+                links.push(item.to_vec());
+            }
+        };
+        if !self.changed.contains(&id) {
+            // Nobody else changes it: its leaves are read one by one.
+            self.pool
+                .store
+                .tree_scan(id, tree, &[], &mut |_, item, _| {
+                    add(item);
+                    ControlFlow::Continue(())
+                })?;
+            return Ok(links);
+        }
+        let (mut next, mut item) = (Vec::new(), Vec::new());
+        while let Some(key) = self.tx.tree_next(id, tree, &next, &mut item)? {
+            add(&item);
+            next = [&key[..], &[0]].concat();
+        }
+        Ok(links)
     }
 }

@@ -162,7 +162,8 @@ impl<'s> Tx<'s> {
     /// not if it frees numbers, which others use at once, or lies in units that it frees.
     fn may_lag(&self, record: &Record) -> bool {
         let scratch = &self.scratch;
-        scratch.removed.is_empty() && scratch.maps.is_empty() && !record.is_long()
+        let frees = !scratch.removed.is_empty() || !scratch.maps.is_empty();
+        !frees && scratch.trees.is_empty() && !record.is_long()
     }
 
     fn lone_word(&self, record: &Record) -> Option<(VolumeOffset, u64)> {
@@ -368,6 +369,9 @@ impl<'s> Tx<'s> {
         }
         for (id, root) in self.scratch.maps.drain(..) {
             map::release(self.store, id, root);
+        }
+        for (id, tree, root) in self.scratch.trees.drain(..) {
+            tree::release(self.store, id, tree, root);
         }
     }
 }

@@ -67,6 +67,11 @@ impl FreshBytes {
 }
 
 impl Record {
+    /// Bytes that the record keeps.
+    pub(crate) fn memory(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Empties the record.
     pub(crate) fn clear(&mut self) {
         self.len = 0;

@@ -48,6 +48,8 @@ pub(crate) struct Scratch {
     pub(crate) staged: Vec<Staged>,
     /// Root words of maps that nothing leads to after the commit.
     pub(crate) maps: Vec<(ObjectId, u64)>,
+    /// Roots of trees that nothing leads to after the commit.
+    pub(crate) trees: Vec<(ObjectId, Tree, UnitNo)>,
     /// The existing object that was looked for last, and its onode.
     pub(crate) found: Cell<Option<(ObjectId, VolumeOffset)>>,
     pages: Vec<Box<NodeBytes>>,
@@ -114,8 +116,17 @@ impl DerefMut for Lent<'_> {
 impl Scratch {
     /// Most node buffers kept for later.
     const PAGES_KEPT: usize = 64;
+    /// Lists of more changes, and records of more bytes, are not kept: few transactions are so
+    /// large, and each thread has memory of its own.
+    const CHANGES_KEPT: usize = 4096;
+    const RECORD_KEPT: usize = 1 << 20;
 
+    /// Empties it. Memory is kept for the next transaction unless it is much.
     pub(crate) fn clear(&mut self) {
+        if self.is_large() {
+            *self = Scratch::default();
+            return;
+        }
         if !self.nodes.is_empty() {
             let pages = self.nodes.drain(..).map(|node| node.bytes);
             self.pages.extend(pages);
@@ -135,11 +146,17 @@ impl Scratch {
         self.removed.clear();
         self.staged.clear();
         self.maps.clear();
+        self.trees.clear();
         self.node_places.clear();
         self.onode_places.clear();
         self.touched_places.clear();
         self.removed_places.clear();
         self.staged_places.clear();
+    }
+
+    fn is_large(&self) -> bool {
+        let changes = self.nodes.len() + self.onodes.len() + self.frees.len() + self.patches.len();
+        changes > Scratch::CHANGES_KEPT || self.record.memory() > Scratch::RECORD_KEPT
     }
 
     #[inline]
@@ -238,6 +255,12 @@ impl Scratch {
         self.nodes.push(image);
         self.node_places.pushed(&self.nodes, |node| node.unit);
         self.nodes.len() - 1
+    }
+
+    /// Whether nodes of a tree are new or changed.
+    pub(crate) fn has_nodes(&self, id: ObjectId, tree: Tree) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| node.owner == id && node.tree == tree && !node.freed)
     }
 
     /// Remembers that an object changes that was there before.

@@ -2,6 +2,7 @@
 //! extended attributes.
 
 mod ahead;
+mod back;
 mod change;
 mod fill;
 pub(crate) mod leave;

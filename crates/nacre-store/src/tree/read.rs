@@ -25,11 +25,22 @@ pub(crate) struct TreeId {
 }
 
 /// A copy of one leaf, and the key that the next one starts with.
-struct Leaf {
-    bytes: Box<NodeBytes>,
-    unit: UnitNo,
-    filled: bool,
-    next: Option<Vec<u8>>,
+pub(super) struct Leaf {
+    pub(super) bytes: Box<NodeBytes>,
+    pub(super) unit: UnitNo,
+    pub(super) filled: bool,
+    pub(super) next: Option<Vec<u8>>,
+}
+
+impl Leaf {
+    pub(super) fn new() -> Leaf {
+        Leaf {
+            bytes: Box::new([0; NODE_BYTES]),
+            unit: UnitNo(0),
+            filled: false,
+            next: None,
+        }
+    }
 }
 
 impl Store {
@@ -87,12 +98,7 @@ impl Store {
     ) -> Result<()> {
         check_key(from)?;
         let which = TreeId { object: id, tree };
-        let mut leaf = Leaf {
-            bytes: Box::new([0; NODE_BYTES]),
-            unit: UnitNo(0),
-            filled: false,
-            next: None,
-        };
+        let mut leaf = Leaf::new();
         let mut from = from.to_vec();
         loop {
             let mut copy = || self.copy_leaf(which, &from, &mut leaf);

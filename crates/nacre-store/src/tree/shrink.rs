@@ -1,11 +1,11 @@
-//! Removing nodes of which little is left, behind a removal.
+//! Removing nodes of which little is left, behind a removal, and all nodes of a tree.
 
-use nacre_types::UnitNo;
+use nacre_types::{ObjectId, UnitNo};
 
 use super::change::{Path, PathNode, SPARSE, append, payload_of, push};
 use super::read::TreeId;
 use crate::error::Result;
-use crate::layout::{MAX_DEPTH, NODE_INDEX_AT};
+use crate::layout::{MAX_DEPTH, NODE_INDEX_AT, Tree};
 use crate::node::{Damaged, NODE_BYTES, NodeImage, Payload, SearchKey};
 use crate::tx::Tx;
 
@@ -13,6 +13,23 @@ use crate::tx::Tx;
 const MERGED_MAX: usize = (NODE_BYTES - NODE_INDEX_AT) * 3 / 4;
 
 impl Tx<'_> {
+    /// Removes all entries of an object that is no directory, whatever their number, by one word.
+    /// False: the transaction has changed some of them before, and nothing was done.
+    pub fn entries_clear(&mut self, id: ObjectId) -> Result<bool> {
+        let tree = Tree::Entries;
+        self.settle()?;
+        let Some(root) = self.tree_owner(id, tree)?.root else {
+            return Ok(true);
+        };
+        if self.scratch.has_nodes(id, tree) {
+            return Ok(false);
+        }
+        self.scratch.touch(id);
+        self.set_root_unit(id, tree, None)?;
+        self.scratch.trees.push((id, tree, root));
+        Ok(true)
+    }
+
     /// Removes what became empty, merges what became sparse, from the leaf up.
     pub(super) fn shrink(&mut self, which: TreeId, path: &Path) -> Result<()> {
         let mut child = path.leaf;
