@@ -26,7 +26,7 @@ gives "where that is" made cat root/etc/new
 note faketime
 # Newer ones take their difference from what stat tells, too.
 faketime '2020-01-02 03:04:05' touch then
-gives "a file's time" "2020-01-02" date -r then +%F
+gives "a file's time" 2020-01-02 date -r then +%F
 
 note jemalloc
 jemalloc=$(echo /usr/lib/*/libjemalloc.so.2)

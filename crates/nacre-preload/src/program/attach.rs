@@ -174,7 +174,9 @@ fn no_addresses(mount: &Mount, len: u64) -> String {
 struct Another;
 
 fn is_another(mount: &Mount, volume: &Volume) -> bool {
-    let differs = mount.file.is_some() && mount.file != volume.identity_text();
+    // One with copies may be opened by any of its devices.
+    let known = mount.file.as_ref().filter(|_| mount.owner.is_none());
+    let differs = known.is_some_and(|file| Some(file) != volume.identity_text().as_ref());
     differs || mount.uuid.is_some_and(|uuid| uuid != volume.uuid())
 }
 
