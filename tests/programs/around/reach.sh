@@ -271,6 +271,10 @@ another_pool() {
     gives "once it is gone" "" "$NACRE" run --quiet --pool "$other" --mount "$AT" -- busybox ls "$AT"
 }
 
+mount_has_ended() {
+    ! mountpoint -q "$AT"
+}
+
 # A root of its own shows none of the devices: the mount tells which pool it is.
 copied_pool() {
     type bwrap >/dev/null 2>&1 || { note "no bwrap: left out"; return 0; }
@@ -280,6 +284,8 @@ copied_pool() {
         gives "by ${device##*/}" inside "$NACRE" run --quiet --pool "$device" --mount "$AT" -- sh -c 'echo inside >"$0/f"
             exec bwrap --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 \
                 --proc /proc --dev /dev --unshare-pid --bind "$0" "$0" cat "$0/f"' "$AT"
+        # It stays a little while, and is of the file that named the pool.
+        wait_for 20 "the end of the mount" mount_has_ended
     done
 }
 
