@@ -30,7 +30,7 @@ chmod +x bin/broken
 # The words differ between versions of bash: those for a file elsewhere count.
 mkdir "$SCRATCH/bin"
 cp bin/broken "$SCRATCH/bin"
-said_of_broken() { (cd "$1" && bash -c bin/broken 2>&1; echo "$?"); }
+said_of_broken() { (cd "$1" && bash -c bin/broken 2>&1 || echo "$?"); }
 contains "what is said of a missing interpreter" /broken "$(said_of_broken "$SCRATCH")"
 gives "missing interpreter" "$(said_of_broken "$SCRATCH")" said_of_broken "$MOUNT"
 refuses "missing program" "No such file" bin/missing
