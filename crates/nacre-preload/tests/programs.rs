@@ -549,6 +549,18 @@ fn a_user_without_rights_to_the_pool_is_told_so() {
         told.contains("user 65534 has no rights") && told.contains("chmod"),
         "{told}"
     );
+    // Standard error is of no use to it, but it has a terminal.
+    let output = as_user("true 2>/nacre/err");
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let on_terminal = format!(
+        "export LD_PRELOAD={}; exec script -qec 'setpriv --reuid 65534 --regid 65534 --clear-groups \
+         true 2>/nacre/err' /dev/null",
+        library_of_user.display()
+    );
+    let output = stage.run("sh", &["-c", &on_terminal]);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("user 65534 has no rights"), "{output:?}");
 }
 
 #[test]

@@ -271,6 +271,24 @@ another_pool() {
     gives "once it is gone" "" "$NACRE" run --quiet --pool "$other" --mount "$AT" -- busybox ls "$AT"
 }
 
+mount_has_ended() {
+    ! mountpoint -q "$AT"
+}
+
+# A root of its own shows none of the devices: the mount tells which pool it is.
+copied_pool() {
+    type bwrap >/dev/null 2>&1 || { note "no bwrap: left out"; return 0; }
+    local first=$SCRATCH/first.pool second=$SCRATCH/second.pool device
+    "$NACRE" create --quiet --copies 2 --size 64M "$first" "$second"
+    for device in "$first" "$second"; do
+        gives "by ${device##*/}" inside "$NACRE" run --quiet --pool "$device" --mount "$AT" -- sh -c 'echo inside >"$0/f"
+            exec bwrap --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 \
+                --proc /proc --dev /dev --unshare-pid --bind "$0" "$0" cat "$0/f"' "$AT"
+        # It stays a little while, and is of the file that named the pool.
+        wait_for 20 "the end of the mount" mount_has_ended
+    done
+}
+
 # served OPTIONS -- PART
 served() {
     "$NACRE" run --quiet --pool "$POOL" --mount "$AT" "${@:1:$#-1}" -- bash "${BASH_SOURCE[0]}" "part_${!#}"
@@ -308,6 +326,8 @@ main() {
     killed
     note "another pool"
     another_pool
+    note "a pool with copies, in a sandbox"
+    copied_pool
     note "a program that gains rights"
     served --allow-other rights
     if type go >/dev/null 2>&1; then

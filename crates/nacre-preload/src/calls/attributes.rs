@@ -16,6 +16,9 @@ use crate::entry::user::{self, StringBuffer};
 use crate::program::shown;
 
 const SYS_FCHMODAT2: i64 = 452;
+/// From Linux 6.17 on.
+const SYS_FILE_GETATTR: i64 = 468;
+const SYS_FILE_SETATTR: i64 = 469;
 const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// The calls of this family.
@@ -54,6 +57,8 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_utimensat, "utimensat", utimensat),
     entry(SYS_statfs, "statfs", statfs),
     fd_entry(SYS_fstatfs, "fstatfs", fstatfs),
+    entry(SYS_FILE_GETATTR, "file_getattr", file_attributes),
+    entry(SYS_FILE_SETATTR, "file_setattr", file_attributes),
 ];
 
 /// A path behind its directory fd, whose last link is followed unless the flags forbid it.
@@ -218,4 +223,17 @@ fn statfs(c: &mut Call<'_>) -> Verdict {
 
 fn fstatfs(c: &mut Call<'_>) -> Verdict {
     c.on_fd(encoded::<_, Statfs>(c.vfs().fstatfs(c.int(0)), c.arg(1)))
+}
+
+fn file_attributes(c: &mut Call<'_>) -> Verdict {
+    let flags = c.int(4);
+    if flags & !(NO_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
+        return Err(Stop::Native);
+    }
+    if names_open_file(c, flags)? {
+        return c.on_fd(c.vfs().ffile_attributes(c.int(0)));
+    }
+    c.on_path(at_flags(c, 4), &|vfs, dir, path| {
+        vfs.file_attributes(dir, path, flags)
+    })
 }

@@ -21,6 +21,7 @@ use rustix::process::geteuid;
 
 use crate::program::mounts::Mount;
 use crate::runtime::kernel;
+use crate::runtime::log;
 use crate::runtime::stack;
 use crate::runtime::tls::thread;
 
@@ -77,8 +78,7 @@ pub fn on_first_use<T: Send>(attach: impl FnOnce() -> Result<T, AttachFailure>) 
     done.map_err(|failure| {
         static TOLD: AtomicBool = AtomicBool::new(false);
         if !TOLD.swap(true, Relaxed) {
-            let text = format!("nacre: {}\n", failure.message());
-            kernel::write_all(2, text.as_bytes());
+            log::tell_without_pools(failure.message());
         }
         failure.errno()
     })
@@ -174,7 +174,9 @@ fn no_addresses(mount: &Mount, len: u64) -> String {
 struct Another;
 
 fn is_another(mount: &Mount, volume: &Volume) -> bool {
-    let differs = mount.file.is_some() && mount.file != volume.identity_text();
+    // One with copies may be opened by any of its devices.
+    let known = mount.file.as_ref().filter(|_| mount.owner.is_none());
+    let differs = known.is_some_and(|file| Some(file) != volume.identity_text().as_ref());
     differs || mount.uuid.is_some_and(|uuid| uuid != volume.uuid())
 }
 

@@ -102,15 +102,14 @@ fn go_on_unserved(message: &str, vectors: &[Vec<Vec<u8>>; 2]) -> Result<(), Stri
         ));
     }
     if kernel::getpid() == 1 {
-        let text = format!("nacre: {message}\n       It goes on without the pool\n");
-        kernel::write_all(2, text.as_bytes());
+        log::tell_without_pools(&format!("{message}\n       It goes on without the pool"));
     }
     Ok(())
 }
 
 /// A program must not run without its mounts and write into the folder below.
 fn give_up(message: &str) -> ! {
-    kernel::write_all(2, format!("nacre: {message}\n").as_bytes());
+    log::tell_without_pools(message);
     kernel::exit(CANNOT_START)
 }
 

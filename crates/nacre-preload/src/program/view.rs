@@ -10,6 +10,7 @@ use nacre_vfs::{Vfs, VfsError};
 
 use crate::program::image::Image;
 use crate::runtime::kernel;
+use crate::runtime::log;
 
 /// Status of a program that could not be started with its mounts.
 pub const CANNOT_START: i32 = 126;
@@ -96,9 +97,6 @@ impl View {
 
 /// A child without its pools must not run on.
 pub fn lost(error: &VfsError) -> ! {
-    kernel::write_all(
-        2,
-        format!("nacre: the child cannot attach its pools: {error}\n").as_bytes(),
-    );
+    log::tell_without_pools(&format!("the child cannot attach its pools: {error}"));
     kernel::exit(CANNOT_START)
 }

@@ -103,6 +103,8 @@ getxattrat fpxpxd
 setxattrat fpxpxd
 listxattrat fpxxd
 removexattrat fpxp
+file_getattr fpxxx
+file_setattr fpxxx
 mmap xdxxdd
 munmap xd
 mremap xddxx

@@ -12,6 +12,7 @@ use rustix::fs::{FileType, fstat};
 use crate::entry::call::Verdict;
 use crate::entry::dispatch;
 use crate::entry::errno::Stop;
+use crate::program::host::may_be_placeholder;
 use crate::program::process;
 use crate::rewrite::signature;
 use crate::runtime::kernel;
@@ -77,6 +78,26 @@ pub fn warn(text: &str) {
 #[cold]
 pub fn tell(text: &str) {
     standard_error(format!("nacre: {text}\n").as_bytes());
+}
+
+/// Tells the user of a program that it cannot attach its pools. Where standard error is a file of
+/// one, its terminal is left, if it has any.
+#[cold]
+pub fn tell_without_pools(text: &str) {
+    let line = format!("nacre: {text}\n");
+    let terminal = may_be_placeholder(2).then(open_terminal).flatten();
+    kernel::write_all(terminal.unwrap_or(2), line.as_bytes());
+    if let Some(terminal) = terminal {
+        kernel::call(libc::SYS_close, &[terminal as usize]);
+    }
+}
+
+fn open_terminal() -> Option<i32> {
+    let path = c"/dev/tty".as_ptr() as usize;
+    let flags = (libc::O_WRONLY | libc::O_NOCTTY | libc::O_CLOEXEC) as usize;
+    let args = [libc::AT_FDCWD as usize, path, flags];
+    let opened = kernel::checked(libc::SYS_openat, &args);
+    opened.ok().map(|fd| fd as i32)
 }
 
 fn emit(line: &[u8]) {

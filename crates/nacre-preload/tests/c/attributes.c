@@ -16,6 +16,22 @@ static void chattr(int fd) {
     CHECK(!ioctl(fd, FS_IOC_GETFLAGS, &flags) && flags == 0);
 }
 
+/* The same by the calls of Linux 6.17, of a path or a descriptor. */
+static void chattr_by_path(int fd) {
+    enum { GET = 468, SET };
+    uint64_t attributes[3] = {0};
+    int host = open("/etc", O_RDONLY | O_DIRECTORY), dir = open(".", O_RDONLY | O_DIRECTORY);
+    if (syscall(GET, host, "passwd", attributes, sizeof attributes, 0) == -1 && errno == ENOSYS) return;
+    for (int call = GET; call <= SET; call++) {
+        CHECK(syscall(call, dir, "f", attributes, sizeof attributes, 0) == -1 && errno == EOPNOTSUPP);
+        CHECK(syscall(call, host, "/nacre/d/f", attributes, sizeof attributes, 0) == -1 && errno == EOPNOTSUPP);
+        CHECK(syscall(call, fd, "", attributes, sizeof attributes, AT_EMPTY_PATH) == -1 && errno == EOPNOTSUPP);
+        CHECK(syscall(call, dir, "none", attributes, sizeof attributes, 0) == -1 && errno == ENOENT);
+        CHECK(syscall(call, fd, "", attributes, sizeof attributes, 0) == -1 && errno == ENOENT);
+        CHECK(syscall(call, dir, "f", attributes, sizeof attributes, 0x8000) == -1 && errno == EINVAL);
+    }
+}
+
 static struct statx statx_of(const char *path) {
     struct statx found = {0};
     CHECK(!statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID, &found));
@@ -105,6 +121,7 @@ int main(void) {
     roots();
     attributes_below_folders(fd);
     chattr(fd);
+    chattr_by_path(fd);
     fields();
     refused(fd);
     return failures;

@@ -8,6 +8,7 @@ use crate::calls::data::offset_of;
 use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done, success};
+use crate::resolve::subject::follows;
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::{Caps, Events};
 
@@ -39,6 +40,18 @@ impl Vfs {
             0 => done(IoctlReply::Nothing),
             _ => Err(ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// `file_getattr` and `file_setattr`, which tell as much as `FS_IOC_FSGETXATTR`. `flags`: AT_*.
+    pub fn file_attributes(&self, dir: i32, path: &[u8], flags: i32) -> Answer {
+        self.on_path(dir, path, follows(flags), flags, |_| {
+            Err(ErrorKind::Unsupported.into())
+        })
+    }
+
+    /// The same of an open file.
+    pub fn ffile_attributes(&self, fd: i32) -> Answer {
+        self.on_fd(fd, |_| Err(ErrorKind::Unsupported.into()))
     }
 
     /// `ioctl`. For `FICLONE` the argument is the source fd; `FICLONERANGE` is `clone_range`.

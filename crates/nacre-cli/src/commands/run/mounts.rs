@@ -257,14 +257,19 @@ fn add_known(mut entry: Vec<u8>, pool: &Path, volume: &Volume) -> Vec<u8> {
     entry.extend_from_slice(format!(",pool={}", volume.uuid()).as_bytes());
     // The labels are read once more only where they say more than the volume.
     let copies = volume.has_copies().then(|| copies_of(pool, volume));
-    if let Some((owner, copies)) = copies.flatten() {
-        entry.extend_from_slice(format!(",owner={owner}").as_bytes());
-        for copy in copies {
-            entry.extend_from_slice(b",copy=");
-            entry.extend_from_slice(copy.as_os_str().as_bytes());
+    let file = match copies.flatten() {
+        Some((owner, copies)) => {
+            entry.extend_from_slice(format!(",owner={owner}").as_bytes());
+            for copy in copies {
+                entry.extend_from_slice(b",copy=");
+                entry.extend_from_slice(copy.as_os_str().as_bytes());
+            }
+            identity_of(pool).ok()
         }
-    } else if let Some(identity) = volume.identity_text() {
-        entry.extend_from_slice(format!(",file={identity}").as_bytes());
+        None => volume.identity_text(),
+    };
+    if let Some(file) = file {
+        entry.extend_from_slice(format!(",file={file}").as_bytes());
     }
     entry
 }

@@ -306,6 +306,7 @@ impl<'m> Survey<'m> {
         let mut leads_to = Vec::new();
         let mut jumps_indirectly = false;
         let mut tables = Vec::new();
+        let mut popped = Register::None;
         let mut one = Instruction::default();
         let mut decoder = self.decoder(part);
         while decoder.can_decode() {
@@ -321,9 +322,15 @@ impl<'m> Survey<'m> {
                         leads_to.push(target);
                     }
                 }
-                FlowControl::IndirectBranch => jumps_indirectly |= !is_linkage_jump(&one),
+                FlowControl::IndirectBranch => {
+                    jumps_indirectly |= !is_linkage_jump(&one) && !is_return(popped, &one);
+                }
                 _ => {}
             }
+            popped = match one.code() {
+                Code::Pop_r64 => one.op0_register(),
+                _ => Register::None,
+            };
             match table_of(&one) {
                 Some(code) if self.text_index(code).is_some() => self.mark(code),
                 table => tables.extend(table),
@@ -443,6 +450,12 @@ impl Body {
     fn index_of(&self, vaddr: u64) -> Option<usize> {
         self.code.binary_search_by_key(&vaddr, Instruction::ip).ok()
     }
+}
+
+/// A jump to what was popped just before is a return: that of `vfork` in a C library that is built
+/// for shadow stacks.
+fn is_return(popped: Register, jump: &Instruction) -> bool {
+    popped != Register::None && jump.op0_kind() == OpKind::Register && jump.op0_register() == popped
 }
 
 /// A tail call through the global offset table leaves the function for good.
@@ -812,6 +825,16 @@ mod tests {
     fn an_unknown_indirect_jump_forbids_the_function() {
         // jmp rbx behind the return
         let plan = planned(&[&LOAD, &SYSCALL, &[RET], &[0x90; 4], &[0xff, 0xe3]]);
+        assert_eq!(plan.refused[0].why, Refusal::UnknownJumps);
+    }
+
+    #[test]
+    fn a_jump_to_what_was_just_popped_is_a_return() {
+        // pop rdi; jmp rdi
+        let plan = planned(&[&LOAD, &SYSCALL, &[0x90; 8], &[0x5f, 0xff, 0xe7]]);
+        assert_eq!((plan.sites.len(), plan.refused.len()), (1, 0));
+        // pop rsi; jmp rdi
+        let plan = planned(&[&LOAD, &SYSCALL, &[0x90; 8], &[0x5e, 0xff, 0xe7]]);
         assert_eq!(plan.refused[0].why, Refusal::UnknownJumps);
     }
 
