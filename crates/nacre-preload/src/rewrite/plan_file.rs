@@ -19,7 +19,7 @@ use crate::rewrite::plan::{Hint, PatchPlan};
 use crate::runtime::environment::Environment;
 
 /// Changes with the rules by which plans are made, and with the file.
-const RULES: u32 = 5;
+const RULES: u32 = 6;
 const NAME: &str = "plans";
 /// Plans in the file. The oldest one makes room.
 const PLANS: usize = 256;
