@@ -248,18 +248,30 @@ fn stale<'m>(found: &'m Members, table: &LabelInfo) -> Vec<&'m Member> {
     found.members.iter().filter(is_stale).collect()
 }
 
-/// Rewrites the labels that are not as they should be.
+/// Rewrites the labels that are not as they should be. Of copies one that fails is left to whoever
+/// writes to it next, who gives it up, as long as others take theirs.
 fn repair(found: &Members, home: (u64, u64)) -> Result<(), VolumeError> {
     let table = found.table_now(home);
-    for member in stale(found, &table) {
-        let label = LabelInfo {
-            index: member.place.unwrap_or(0),
-            intact: true,
-            granularity: member.label.granularity,
-            ..table.clone()
-        };
-        forget_front(&table, &member.device)?;
-        label::write(&member.device, &label)?;
+    let stale = stale(found, &table);
+    let written = stale.iter().map(|member| repair_label(member, &table));
+    let failed: Vec<VolumeError> = written.filter_map(Result::err).collect();
+    let may_fail = match table.has_copies() {
+        true => found.members.len().saturating_sub(1),
+        false => 0,
+    };
+    match failed.len() <= may_fail {
+        true => Ok(()),
+        false => failed.into_iter().next().map_or(Ok(()), Err),
     }
-    Ok(())
+}
+
+fn repair_label(member: &Member, table: &LabelInfo) -> Result<(), VolumeError> {
+    let label = LabelInfo {
+        index: member.place.unwrap_or(0),
+        intact: true,
+        granularity: member.label.granularity,
+        ..table.clone()
+    };
+    forget_front(table, &member.device)?;
+    label::write(&member.device, &label)
 }

@@ -146,6 +146,27 @@ refused() {
     refuses "a copy for itself" "is a device of this pool" nacre device replace "$a" "$b" "$b"
 }
 
+one_fails() {
+    note "one disk is there, and fails at what is written to it, its label first"
+    no_disks
+    truncate -s 160M "$a" "$b"
+    local one other
+    one=$(losetup -f --show "$a" 2>/dev/null) || { note "no loop devices here: left out"; return 0; }
+    trap "losetup -d $one; leave" EXIT
+    other=$(losetup -f --show "$b")
+    trap "losetup -d $one $other; leave" EXIT
+    chgrp root "$one" "$other"
+    nacre create --copies 2 "$one" "$other" >/dev/null
+    nacre run -q --pool "$one" -- sh -c 'echo kept >/nacre/f'
+    truncate -s 50M "$a"
+    gives "contents" kept bash -c "'$NACRE' cat '$other:/f' 2>/dev/null"
+    nacre run -q --pool "$other" -- sh -c 'echo new >/nacre/g' 2>/dev/null
+    gives "what was stored since" new bash -c "'$NACRE' cat '$other:/g' 2>/dev/null"
+    gives "states" "failed current" states "$other"
+    losetup -d "$one" "$other"
+    trap leave EXIT
+}
+
 main() {
     disks_for mirrored || return 0
     cached
@@ -155,6 +176,7 @@ main() {
     killed_rebuild
     three
     refused
+    one_fails
 }
 
 main
