@@ -216,6 +216,18 @@ impl Pool {
         from: &[u8],
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.pairs((collection, object), limit, |link, visit| {
+            self.scan(link, from, &mut Vec::new(), visit)
+        })
+    }
+
+    /// Keys and values of an omap, at most `limit`, in the order in which `scan` visits them.
+    fn pairs(
+        &self,
+        (collection, object): (&[u8], &[u8]),
+        limit: usize,
+        scan: impl Fn(Link, &mut Visit<'_>) -> Found<ControlFlow<()>>,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.again(|| {
             let link = self.find(collection, object)?;
             self.stable(link, || {
@@ -225,7 +237,7 @@ impl Pool {
                 }
                 let mut visit =
                     |key: &[u8], item: &[u8]| self.add_pair(link, key, item, limit, &mut found);
-                let _end = self.scan(link, from, &mut Vec::new(), &mut visit)?;
+                let _end = scan(link, &mut visit)?;
                 Ok(found)
             })
         })
@@ -262,18 +274,8 @@ impl Pool {
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let end = Some(end).filter(|end| !end.is_empty());
-        self.again(|| {
-            let link = self.find(collection, object)?;
-            self.stable(link, || {
-                let mut found = Vec::new();
-                if limit == 0 {
-                    return Ok(found);
-                }
-                let mut visit =
-                    |key: &[u8], item: &[u8]| self.add_pair(link, key, item, limit, &mut found);
-                let _end = self.scan_back(link, end, &mut Vec::new(), &mut visit)?;
-                Ok(found)
-            })
+        self.pairs((collection, object), limit, |link, visit| {
+            self.scan_back(link, end, &mut Vec::new(), visit)
         })
     }
 

@@ -46,31 +46,11 @@ impl Store {
     /// Copies the last leaf that may hold keys before `end`; `next` is the key that it starts with,
     /// if another one is before it.
     fn copy_leaf_before(&self, which: TreeId, end: Option<&[u8]>, leaf: &mut Leaf) -> Result<()> {
-        leaf.filled = false;
-        leaf.next = None;
         let end = end.map(SearchKey::new);
-        let mut above = None;
-        let mut unit = self.root_of(which)?;
-        while let Some(at) = unit {
-            let view = self.node(which, at, above)?;
-            let damaged = |_| self.damaged(which, at);
-            if view.is_leaf() {
-                self.volume.read(at.offset(), &mut leaf.bytes[..]);
-                leaf.filled = true;
-                leaf.unit = at;
-                return Ok(());
-            }
-            above = Some(view.level());
-            let behind = count_before(&view, end.as_ref()).map_err(damaged)?;
-            let index = behind.saturating_sub(1);
-            if index > 0 {
-                let mut first = leaf.next.take().unwrap_or_default();
-                view.key_into(&view.slot(index).map_err(damaged)?, &mut first);
-                leaf.next = Some(first);
-            }
-            unit = Some(view.child(index, which.object).map_err(damaged)?);
-        }
-        Ok(())
+        self.copy_leaf_by(which, leaf, |view| {
+            let index = count_before(view, end.as_ref())?.saturating_sub(1);
+            Ok((index, Some(index).filter(|index| *index > 0)))
+        })
     }
 
     fn visit_leaf_back(

@@ -325,9 +325,25 @@ impl Store {
 
     /// Copies the leaf that covers `from`, and finds where the next leaf starts.
     fn copy_leaf(&self, which: TreeId, from: &[u8], leaf: &mut Leaf) -> Result<()> {
+        let key = SearchKey::new(from);
+        self.copy_leaf_by(which, leaf, |view| {
+            let index = view.find_child(&key)?;
+            let next = Some(index + 1).filter(|next| *next < view.count());
+            Ok((index, next))
+        })
+    }
+
+    /// Copies the leaf that `choose` leads to: of each node above it says which child is next, and
+    /// which entry, if any, has the key that [`Leaf::next`] is from now on.
+    #[inline]
+    pub(super) fn copy_leaf_by<'s>(
+        &'s self,
+        which: TreeId,
+        leaf: &mut Leaf,
+        choose: impl Fn(&View<MediaPage<'s>>) -> std::result::Result<(usize, Option<usize>), Damaged>,
+    ) -> Result<()> {
         leaf.filled = false;
         leaf.next = None;
-        let key = SearchKey::new(from);
         let mut above = None;
         let mut unit = self.root_of(which)?;
         while let Some(at) = unit {
@@ -340,11 +356,11 @@ impl Store {
                 return Ok(());
             }
             above = Some(view.level());
-            let index = view.find_child(&key).map_err(damaged)?;
-            if index + 1 < view.count() {
-                let mut next = leaf.next.take().unwrap_or_default();
-                view.key_into(&view.slot(index + 1).map_err(damaged)?, &mut next);
-                leaf.next = Some(next);
+            let (index, next) = choose(&view).map_err(damaged)?;
+            if let Some(next) = next {
+                let mut key = leaf.next.take().unwrap_or_default();
+                view.key_into(&view.slot(next).map_err(damaged)?, &mut key);
+                leaf.next = Some(key);
             }
             unit = Some(view.child(index, which.object).map_err(damaged)?);
         }
