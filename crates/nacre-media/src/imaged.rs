@@ -28,6 +28,9 @@ fn poisoned(at: DeviceOffset, len: u64) -> *mut u8 {
     POISONED.0[skip..].as_ptr().cast_mut()
 }
 
+/// Stores of so many bytes look first, as the kernel maps 16 pages around one that is loaded.
+const MAP_AROUND_MIN: usize = 32 << 10;
+
 /// What was where something is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
@@ -280,13 +283,29 @@ impl Media {
         // the program's memory, faults on which are caught.
         let done = unsafe {
             match stream {
-                true => self.put_streamed(to, from, len),
+                true => self
+                    .map_around(to, len)
+                    .and_then(|()| self.put_streamed(to, from, len)),
                 // The gate orders them.
                 false => return self.put_cached(to, from, len),
             }
         };
         arch::order_stores();
         done
+    }
+
+    /// Before many bytes are stored. A load has the kernel map all that is there around its page, a
+    /// store that page alone.
+    ///
+    /// # Safety
+    /// The place may be read: a fault gives an error.
+    unsafe fn map_around(&self, to: *const u8, len: usize) -> Result<(), CopyError> {
+        let mut byte = 0;
+        match len {
+            // SAFETY: as for the caller.
+            MAP_AROUND_MIN.. => unsafe { self.copier.plain.copy(&raw mut byte, to, 1) },
+            _ => Ok(()),
+        }
     }
 
     /// Bytes that a program stored by itself belong to the next version.

@@ -17,12 +17,15 @@ use crate::Session;
 use crate::liveness::slot::Slot;
 use crate::mapping::{Mapping, Region};
 use crate::memory::header::Header;
-use crate::round::pause;
+use crate::round::{pause, pause_briefly};
 use crate::slot_ref::{Liveness, SlotRef};
 
 const SPINS: u32 = 200;
-/// How often a waiter gives way before it asks whether the other lives.
-const YIELDS: u32 = 2000;
+/// How often who wants to store gives way before it sleeps until the gate is open: a small version
+/// is taken sooner.
+const YIELDS: u32 = 100;
+/// How often who has shut the gate gives way to who is storing.
+const YIELDS_TO_STORES: u32 = 2000;
 
 /// The gate as a process sees it, usable beyond the session's life.
 pub struct StoreGate {
@@ -38,7 +41,7 @@ impl StoreGate {
     pub fn enter(&self, slot: u16) -> bool {
         let storing = &self.slots.all()[usize::from(slot)].storing;
         storing.fetch_add(1, SeqCst);
-        if self.header.all()[0].shared.gate.load(SeqCst) == 0 {
+        if !self.header.all()[0].shared.gate.is_shut() {
             return true;
         }
         storing.fetch_sub(1, SeqCst);
@@ -90,13 +93,13 @@ impl Session {
             pause();
         }
         let done = work();
-        gate.store(0, SeqCst);
+        gate.open(word_of(me));
         done
     }
 
     /// Shuts the gate and waits until nobody stores. `false`: somebody has opened it meanwhile.
     fn try_to_shut(&self, me: SlotRef) -> bool {
-        let (gate, word) = (&self.shared().gate, word_of(me));
+        let (gate, word) = (&self.shared().gate.word, word_of(me));
         gate.store(word | WAITS, SeqCst);
         let is_shut = || gate.load(SeqCst) == word | WAITS;
         for slot in self.current_slots() {
@@ -108,26 +111,27 @@ impl Session {
 
     fn wait_for_stores(&self, slot: SlotRef, is_shut: impl Fn() -> bool) {
         let is_storing = || self.slot(slot).storing.load(SeqCst) != 0 && is_shut();
-        while !wait_while(is_storing) {
+        while !is_soon_over(is_storing, YIELDS_TO_STORES) {
             if self.liveness(slot) != Liveness::Alive {
                 return;
             }
+            pause_briefly();
         }
     }
 
     /// Waits until the gate is open.
     pub fn wait_at_gate(&self) {
         let gate = &self.shared().gate;
-        let is_shut = || gate.load(SeqCst) != 0;
         let mut rounds = 0;
-        while !wait_while(is_shut) {
-            let seen = gate.load(SeqCst);
+        while !is_soon_over(|| gate.is_shut(), YIELDS) {
+            let seen = gate.word.load(SeqCst);
+            if seen == 0 || gate.wait(seen) {
+                continue;
+            }
             rounds += 1;
-            let is_dead = || self.liveness(owner_of(seen)) != Liveness::Alive;
             let waits_long = rounds >= LONG && seen & WAITS != 0;
-            if waits_long || seen != 0 && is_dead() {
-                // Whoever is quicker opens it as well.
-                let _ = gate.compare_exchange(seen, 0, SeqCst, SeqCst);
+            if waits_long || self.liveness(owner_of(seen)) != Liveness::Alive {
+                gate.open(seen);
             }
         }
     }
@@ -142,20 +146,19 @@ impl Session {
     }
 }
 
-/// Waits for some time while something is so. Answers whether it is over.
-fn wait_while(is_so: impl Fn() -> bool) -> bool {
+/// Waits for a short time while something is so. Answers whether it is over.
+fn is_soon_over(is_so: impl Fn() -> bool, yields: u32) -> bool {
     for _ in 0..SPINS {
         if !is_so() {
             return true;
         }
         spin_loop();
     }
-    for _ in 0..YIELDS {
+    for _ in 0..yields {
         if !is_so() {
             return true;
         }
         sched_yield();
     }
-    pause();
     !is_so()
 }

@@ -14,3 +14,12 @@ pub fn pause() {
     // Woken early, it only tries earlier.
     let _ = nanosleep(&ROUND);
 }
+
+/// Sleeps until others have had a turn.
+pub(crate) fn pause_briefly() {
+    let brief = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    let _ = nanosleep(&brief);
+}

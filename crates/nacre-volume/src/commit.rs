@@ -504,6 +504,20 @@ impl Volume {
         self.cached().is_some_and(|(_, image)| image.news_fill())
     }
 
+    /// Somebody rests from now on who brings what is new home: whoever stores wakes it in time.
+    pub fn begin_rest(&self) {
+        if let Some((_, image)) = self.cached() {
+            image.begin_rest();
+        }
+    }
+
+    /// Nobody rests any more.
+    pub fn end_rest(&self) {
+        if let Some((_, image)) = self.cached() {
+            image.end_rest();
+        }
+    }
+
     /// Whether whoever stays beside the programs should commit, as a process was killed in the
     /// middle of its writes: some cannot wait for these.
     pub fn has_calls_left(&self) -> bool {

@@ -62,7 +62,7 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 13;
+const VERSION: u64 = 14;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -94,6 +94,8 @@ pub trait Committer: Send + Sync {
     /// Brings some of what is new to its home place, or waits until somebody has. `false`: there is
     /// nothing new.
     fn make_room(&self) -> Result<bool, MediaFailed>;
+    /// Wakes who rests, to bring home what is new.
+    fn wake_who_rests(&self) {}
     /// Milliseconds of a clock that all processes share.
     fn now(&self) -> u64;
 }
@@ -166,6 +168,9 @@ struct Head {
     old: AtomicU64,
     /// So many granules of what is new may be dirty, as was found last.
     allowed: AtomicU64,
+    /// With so many granules of what is new dirty, who rests is woken, to bring them home before
+    /// those who store must; [`u64::MAX`] while nobody rests.
+    wakes_at: AtomicU64,
     /// When a program synced last, in milliseconds.
     asked: AtomicU64,
     /// The thread that did.
@@ -357,6 +362,7 @@ impl Image {
         image.shared_legs(key.len)?.init()?;
         head.room.store(u64::MAX, Ordering::Relaxed);
         head.allowed.store(u64::MAX, Ordering::Relaxed);
+        head.wakes_at.store(u64::MAX, Ordering::Relaxed);
         head.rate.store(news::USUAL_RATE, Ordering::Relaxed);
         head.even.store(news::LEAST, Ordering::Relaxed);
         head.blind.store(1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nacre_types::UNIT_SIZE;
 use rustix::thread::gettid;
 
-use super::{GRANULE, Image};
+use super::{Committer, GRANULE, Image};
 
 /// So much of the room, as a fraction, may be dirty.
 const DIRTY_SHARE: u64 = 4;
@@ -272,16 +272,38 @@ impl Image {
     /// journal.
     #[inline]
     fn is_full(&self) -> bool {
+        self.is_over(self.head().allowed.load(Relaxed))
+    }
+
+    /// As `is_full`, with so many granules of what is new.
+    #[inline]
+    fn is_over(&self, allowed: u64) -> bool {
         let head = self.head();
         let dirty = head.dirty.load(Relaxed);
         let has_most = match self.passes.load(Relaxed) {
-            true => {
-                let new = dirty.saturating_sub(head.old.load(Relaxed));
-                new >= head.allowed.load(Relaxed)
-            }
+            true => dirty.saturating_sub(head.old.load(Relaxed)) >= allowed,
             false => dirty >= self.limit.load(Relaxed),
         };
         has_most || dirty >= self.most_in_room()
+    }
+
+    /// Somebody rests from now on who brings what is new home: whoever stores wakes it in time.
+    pub fn begin_rest(&self) {
+        self.head().wakes_at.store(self.fill(), SeqCst);
+    }
+
+    /// Nobody rests any more.
+    pub fn end_rest(&self) {
+        self.head().wakes_at.store(u64::MAX, SeqCst);
+    }
+
+    /// Wakes who rests, once, if there is so much that is new.
+    fn wake(&self, committer: &dyn Committer) {
+        let wakes_at = &self.head().wakes_at;
+        let is_time = self.is_over(wakes_at.load(Relaxed));
+        if is_time && wakes_at.swap(u64::MAX, SeqCst) != u64::MAX {
+            committer.wake_who_rests();
+        }
     }
 
     /// Whether so much is dirty that must go through the journal that whoever commits for others
@@ -312,9 +334,18 @@ impl Image {
 
     /// Whether so much that is new is dirty that it should go home in the background.
     pub fn news_fill(&self) -> bool {
+        self.new_bytes() > 0 && self.new_bytes() / GRANULE >= self.fill()
+    }
+
+    /// From so many granules of what is new on it should: soon enough that those who store do not
+    /// wait. Where little may be dirty, somebody syncs often: who stores has a part of the disk's
+    /// time then, and not all of it.
+    fn fill(&self) -> u64 {
         let most = (self.most_in_room() / FILLS_SHARE).min(NEWS_FILL);
-        let new = self.new_bytes() / GRANULE;
-        new > 0 && new >= most
+        match self.head().allowed.load(Relaxed) {
+            allowed if allowed >= NEWS_FILL / FILLS_SHARE => most.min(allowed / FILLS_SHARE),
+            _ => most,
+        }
     }
 
     /// Whether so much waits for the journal that contents had better be overwritten elsewhere:
@@ -348,7 +379,8 @@ impl Image {
     #[inline]
     pub(super) fn slow_down(&self) {
         let head = self.head();
-        if self.is_full() || head.old.load(Relaxed) >= self.most_old() {
+        let allowed = head.allowed.load(Relaxed).min(head.wakes_at.load(Relaxed));
+        if self.is_over(allowed) || head.old.load(Relaxed) >= self.most_old() {
             self.wait_for_disk();
         }
     }
@@ -359,6 +391,7 @@ impl Image {
         let Some(committer) = self.committer.get() else {
             return;
         };
+        self.wake(&**committer);
         let has_old = head.old.load(Relaxed) >= self.most_old();
         if has_old || !self.passes.load(Relaxed) {
             // What the disk does not take stays noted; whoever syncs is told.

@@ -307,3 +307,43 @@ fn the_longer_nobody_synced_the_more_may_be_dirty() {
         );
     }
 }
+
+#[test]
+fn who_rests_is_woken_once_before_those_who_store_must_wait() {
+    let stage = stage();
+    let image = &stage.image;
+    image.passes.store(true, SeqCst);
+    // Of 64 units 16 may be dirty, half of which are for whoever rests.
+    image.set_room(64 * UNIT_SIZE);
+    let wakings = |units: std::ops::Range<u64>| {
+        units.for_each(|unit| store_new(image, unit..unit + 1));
+        stage.jester.wakings.load(SeqCst)
+    };
+    version(image, true);
+    assert_eq!(wakings(20..25), 0, "nobody rests");
+    image.begin_rest();
+    assert_eq!(wakings(25..28), 0);
+    assert_eq!(wakings(28..31), 1);
+    image.begin_rest();
+    assert_eq!(wakings(31..32), 2);
+    image.begin_rest();
+    image.end_rest();
+    assert_eq!(wakings(32..33), 2);
+}
+
+#[test]
+fn what_is_new_goes_home_in_the_background_where_much_of_it_may_be_dirty() {
+    const MIB: u64 = (1 << 20) / super::GRANULE;
+    let stage = stage();
+    let (image, head) = (&stage.image, stage.image.head());
+    image.passes.store(true, SeqCst);
+    image.set_room(1 << 30);
+    let fills = |allowed: u64, dirty: u64| {
+        head.allowed.store(allowed, SeqCst);
+        head.dirty.store(dirty, SeqCst);
+        image.news_fill()
+    };
+    assert!(!fills(u64::MAX, 15 * MIB) && fills(u64::MAX, 16 * MIB));
+    assert!(!fills(12 * MIB, 5 * MIB) && fills(12 * MIB, 6 * MIB));
+    assert!(!fills(4 * MIB, 4 * MIB), "somebody syncs often");
+}

@@ -31,6 +31,8 @@ pub(super) struct Jester {
     pub at_commit: Mutex<Option<Prank>>,
     /// So often it has nothing new, then it fails.
     pub nothing_new: AtomicU64,
+    /// How often who rests was woken.
+    pub wakings: AtomicU64,
     /// The time.
     pub clock: AtomicU64,
     /// Before a store is let in.
@@ -84,6 +86,10 @@ impl Committer for Jester {
         let left = |times: u64| times.checked_sub(1);
         let left = self.nothing_new.fetch_update(SeqCst, SeqCst, left);
         left.map(|_| false).map_err(|_| MediaFailed)
+    }
+
+    fn wake_who_rests(&self) {
+        self.wakings.fetch_add(1, SeqCst);
     }
 
     fn now(&self) -> u64 {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::thread::sched_yield;
 
 use crate::Session;
-use crate::liveness::lock::{wait, wake};
+use crate::liveness::lock::{wait, wait_for, wake};
 
 /// The longest wait for others, in microseconds.
 const LONGEST: u64 = 2000;
@@ -33,6 +33,8 @@ pub struct CommitGroup {
     over: AtomicU32,
     /// How many wait for that, those included that were killed meanwhile.
     waiting: AtomicU32,
+    /// How often who rests was woken.
+    wakings: AtomicU32,
 }
 
 impl CommitGroup {
@@ -45,6 +47,11 @@ impl CommitGroup {
     /// For [`CommitGroup::wait`], before one looks whether a commit is needed.
     pub fn seen(&self) -> u32 {
         self.over.load(SeqCst)
+    }
+
+    /// Whether somebody needs a commit for which no version was taken yet.
+    pub fn is_asked(&self) -> bool {
+        self.asking.load(Relaxed) > 0
     }
 
     /// Waits until a commit is over that was not when `seen` was. `false`: that takes long, and who
@@ -79,6 +86,22 @@ impl CommitGroup {
         // Whoever asked meanwhile waits already, and who was served will be back.
         let expected = self.served.load(Relaxed) + self.asking.load(Relaxed);
         self.expected.store(expected, Relaxed);
+    }
+
+    /// For [`CommitGroup::rest`], before one looks whether there is anything to do.
+    pub fn wakings(&self) -> u32 {
+        self.wakings.load(SeqCst)
+    }
+
+    /// Rests until somebody wakes who had not when `seen` was, or the time is over.
+    pub fn rest(&self, seen: u32, time: Duration) {
+        wait_for(&self.wakings, seen, time);
+    }
+
+    /// Wakes who rests.
+    pub fn wake(&self) {
+        self.wakings.fetch_add(1, SeqCst);
+        wake(&self.wakings, i32::MAX as u32);
     }
 
     /// Wakes who waits.

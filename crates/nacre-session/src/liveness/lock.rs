@@ -16,6 +16,7 @@
 use std::hint::spin_loop;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::futex;
@@ -164,7 +165,7 @@ impl OwnedLock {
             .is_ok()
         {
             step::point();
-            wake(self.low_half(), 1);
+            wake(low_half(&self.0), 1);
         }
     }
 
@@ -215,7 +216,7 @@ impl OwnedLock {
     }
 
     fn wait_a_round(&self, session: &Session, seen: u64) -> Result<(), DeadOwner> {
-        let waited = wait(self.low_half(), seen as u32);
+        let waited = wait(low_half(&self.0), seen as u32);
         if waited == Err(Errno::TIMEDOUT) && self.0.load(Ordering::Relaxed) == seen {
             let owner = owner_of(seen).filter(|&owner| session.is_current(owner));
             if let Some(owner) = owner.filter(|&owner| session.liveness(owner) != Liveness::Alive) {
@@ -224,14 +225,14 @@ impl OwnedLock {
         }
         Ok(())
     }
+}
 
-    /// The half with slot and contended bit, for the kernel to compare.
-    fn low_half(&self) -> &AtomicU32 {
-        const { assert!(cfg!(target_endian = "little")) };
-        // SAFETY: the first four bytes of a live, aligned AtomicU64; only its address is used, the
-        // kernel does the reading.
-        unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
-    }
+/// The half with the slot, for the kernel to compare.
+pub(crate) fn low_half(word: &AtomicU64) -> &AtomicU32 {
+    const { assert!(cfg!(target_endian = "little")) };
+    // SAFETY: the first four bytes of a live, aligned AtomicU64; only its address is used, the
+    // kernel does the reading.
+    unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
 }
 
 #[cold]
@@ -250,6 +251,15 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32) -> Result<(), Errno> {
         return if over { Err(Errno::TIMEDOUT) } else { Ok(()) };
     }
     futex::wait(word, futex::Flags::empty(), expected, Some(&ROUND))
+}
+
+/// Sleeps until woken, at most so long, unless `word` is not `expected` any more.
+pub(crate) fn wait_for(word: &AtomicU32, expected: u32, time: Duration) {
+    let time = futex::Timespec {
+        tv_sec: time.as_secs().cast_signed(),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
 }
 
 /// Wakes up to `count` sleepers of all processes.

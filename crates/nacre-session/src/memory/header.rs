@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::liveness::gate::Gate;
 use crate::liveness::group::CommitGroup;
 use crate::liveness::lock::OwnedLock;
 use crate::mapping::SharedWords;
@@ -13,7 +14,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 24;
+pub(crate) const VERSION: u32 = 25;
 
 /// One counter or hint, alone in its cache line.
 #[derive(Debug, Default)]
@@ -101,7 +102,7 @@ pub struct Shared {
     /// Which zeros stand for holes of mapped files.
     pub(crate) zeros: Counter,
     /// While a version is taken: by whom; else 0.
-    pub(crate) gate: Counter,
+    pub(crate) gate: Gate,
     pub(crate) range_locks: [RangeLock; RANGE_LOCKS],
     /// Which device has the next turn, of what has no neighbour.
     pub device_round: Counter,

@@ -81,6 +81,12 @@ impl Committer for Commits {
         attachment.make_room(me).map_err(|_| MediaFailed)
     }
 
+    fn wake_who_rests(&self) {
+        if let Some(attachment) = self.attachment() {
+            attachment.session.commit_group().wake();
+        }
+    }
+
     fn now(&self) -> u64 {
         let now = clock_gettime(ClockId::MonotonicCoarse);
         now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
@@ -341,10 +347,37 @@ impl Store {
         }
     }
 
+    /// Whether whoever stays beside the programs should bring what is new home. Who commits does so
+    /// itself, and must not wait for others.
+    pub fn news_fill(&self) -> bool {
+        let group = self.attachment().session.commit_group();
+        self.volume().news_fill() && !group.is_asked()
+    }
+
     /// Brings some of what is new home, wherever there is a disk. Answers how many bytes.
     pub fn bring_news(&self) -> Result<u64> {
         let (attachment, me) = (self.attachment(), self.slot());
         attachment.with_commit_lock(me, || attachment.bring_news(me, Pace::Once))
+    }
+
+    /// For [`Store::rest`], before one looks whether there is anything to do.
+    pub fn wakings(&self) -> u32 {
+        self.attachment().session.commit_group().wakings()
+    }
+
+    /// Rests until what is new should go home, somebody has called [`Store::end_rest`] since `seen`
+    /// was told, or the time is over.
+    pub fn rest(&self, seen: u32, time: Duration) {
+        self.volume().begin_rest();
+        if !time.is_zero() && !self.news_fill() {
+            self.attachment().session.commit_group().rest(seen, time);
+        }
+        self.volume().end_rest();
+    }
+
+    /// Whoever rests looks again.
+    pub fn end_rest(&self) {
+        self.attachment().session.commit_group().wake();
     }
 
     /// As [`Store::commit`], wherever there is a disk.

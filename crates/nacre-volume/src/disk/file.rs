@@ -35,6 +35,8 @@ pub(crate) struct FileDisk {
     device: Arc<Device>,
     /// Writes are durable when they return, and direct where the file system can do that.
     through: Option<Arc<OwnedFd>>,
+    /// Direct, and durable after the next sync: for several long writes, which are flushed once.
+    direct: Option<Arc<OwnedFd>>,
     /// What processes share of its calls, where it is alone behind an image.
     calls: OnceLock<SharedLegs>,
     takes_changing_memory: OnceLock<bool>,
@@ -43,18 +45,26 @@ pub(crate) struct FileDisk {
 impl FileDisk {
     /// Opens it once more for its journal, if it may be written.
     pub fn new(device: &Arc<Device>, writable: bool) -> Self {
-        let path = format!("/proc/self/fd/{}", device.fd().as_raw_fd());
-        let flags = OFlags::RDWR | DSYNC | OFlags::CLOEXEC;
-        let with = |more: OFlags| open(&path, flags | more, Mode::empty());
-        let opened = match writable {
-            true => with(OFlags::DIRECT).or_else(|_| with(OFlags::empty())).ok(),
+        let with = |more: OFlags| opened_again(device, DSYNC | more);
+        let through = match writable {
+            true => with(OFlags::DIRECT).or_else(|| with(OFlags::empty())),
             false => None,
         };
         Self {
             device: Arc::clone(device),
-            through: opened.map(|fd| Arc::new(lifted(fd))),
+            through,
+            direct: None,
             calls: OnceLock::new(),
             takes_changing_memory: OnceLock::new(),
+        }
+    }
+
+    /// As `new`, opened once more for what is long.
+    pub fn with_long_writes(device: &Arc<Device>, writable: bool) -> Self {
+        let direct = || opened_again(device, OFlags::DIRECT);
+        Self {
+            direct: writable.then(direct).flatten(),
+            ..Self::new(device, writable)
         }
     }
 
@@ -95,8 +105,10 @@ impl FileDisk {
         if !self.takes_changing_memory() {
             return Ok(pieces.to_vec());
         }
+        let together = self.direct.as_deref().filter(|_| pieces.len() > 1);
         let call = |piece: &Range<u64>| {
-            let fd = self.through_until(piece.end)?;
+            let through = self.through_until(piece.end)?;
+            let fd = together.map_or(through, AsFd::as_fd);
             Some(FileCall::WriteShared(fd, piece.start, memory(piece)))
         };
         let mut to_copy = Vec::new();
@@ -114,7 +126,10 @@ impl FileDisk {
                 }
             }
         }
-        Ok(to_copy)
+        match together {
+            Some(_) => self.settle(pieces).map(|()| to_copy),
+            None => Ok(to_copy),
+        }
     }
 
     fn takes_changing_memory(&self) -> bool {
@@ -156,10 +171,24 @@ impl FileDisk {
         Ok(())
     }
 
+    /// Kernel fds that it has besides its device's.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let all = [&self.through, &self.direct].into_iter().flatten();
+        all.map(|fd| fd.as_fd())
+    }
+
     /// The fd for its journal.
     pub fn through(&self) -> Option<BorrowedFd<'_>> {
         self.through.as_deref().map(AsFd::as_fd)
     }
+}
+
+/// The device, by another description.
+fn opened_again(device: &Device, flags: OFlags) -> Option<Arc<OwnedFd>> {
+    let path = format!("/proc/self/fd/{}", device.fd().as_raw_fd());
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
+    let opened = open(&path, flags, Mode::empty()).ok()?;
+    Some(Arc::new(lifted(opened)))
 }
 
 /// What the system said, and what to do where that is known.

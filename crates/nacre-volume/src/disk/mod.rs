@@ -71,7 +71,7 @@ impl DeviceDisk {
         let file = file || tap::writes_by_calls();
         let writable = device.access() == Access::ReadWrite;
         Ok(match file {
-            true => Self::File(FileDisk::new(device, writable), parts.homes()),
+            true => Self::File(FileDisk::with_long_writes(device, writable), parts.homes()),
             false => Self::Mapped(MappedDisk::new(device, parts)?),
         })
     }
@@ -87,7 +87,7 @@ impl DeviceDisk {
     /// Kernel fds that it has besides its device's.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Self::File(file, _) => file.through().into_iter().collect(),
+            Self::File(file, _) => file.fds().collect(),
             Self::Legs(legs) => legs.fds().collect(),
             Self::Parts(parts) => parts.fds().collect(),
             _ => Vec::new(),

@@ -14,6 +14,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use nacre_fs::Fs;
+use nacre_store::Store;
 
 /// The end of the work beside which pools are kept.
 #[derive(Default)]
@@ -22,8 +23,11 @@ pub struct End {
     told: Condvar,
 }
 
-/// Tells the end, also if the work failed.
-struct Tell<'e>(&'e End);
+/// Tells the end, also if the work failed, and wakes who rests meanwhile.
+struct Tell<'e> {
+    end: &'e End,
+    pools: &'e [(&'e Path, &'e Fs)],
+}
 
 impl End {
     fn came(&self) -> MutexGuard<'_, bool> {
@@ -41,8 +45,10 @@ impl End {
 
 impl Drop for Tell<'_> {
     fn drop(&mut self) {
-        *self.0.came() = true;
-        self.0.told.notify_all();
+        *self.end.came() = true;
+        self.end.told.notify_all();
+        let stores = self.pools.iter().map(|(_, fs)| fs.store());
+        stores.for_each(Store::end_rest);
     }
 }
 
@@ -54,8 +60,9 @@ pub fn beside<'p, T>(
     work: impl FnOnce() -> T,
 ) -> T {
     let end = End::default();
+    let pools: Vec<_> = pools.collect();
     thread::scope(|scope| {
-        for (path, fs) in pools {
+        for &(path, fs) in &pools {
             let volume = fs.store().volume();
             if volume.has_copies() {
                 start(scope, || scrub::now_and_then(path, fs, pause, &end));
@@ -67,7 +74,10 @@ pub fn beside<'p, T>(
                 start(scope, || cold::keep_moving(path, fs, &end));
             }
         }
-        let _told = Tell(&end);
+        let _told = Tell {
+            end: &end,
+            pools: &pools,
+        };
         work()
     })
 }
