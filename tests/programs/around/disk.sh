@@ -43,6 +43,32 @@ S
     "$NACRE" delete --force "$DISK/g" >/dev/null 2>&1 || rm -f "$DISK/g"
 }
 
+# Ranges that go home at the same time are flushed once, before the record that needs them (D124).
+flushed_once() {
+    note what goes home from memory is flushed before the record
+    "$NACRE" create --size 256M "$DISK/f" >/dev/null
+    # Not so much that the supervisor brings it home.
+    "$NACRE" run -q --every 1h --pool "$DISK/f" -- \
+        strace -o "$SCRATCH/trace" -e trace=pwrite64,msync,fdatasync \
+        dd if=/dev/zero of=/nacre/much bs=1M count=12 conv=fsync >"$SCRATCH/null" 2>&1 ||
+        { note "no rights to trace: left out"; return 0; }
+    local writes early
+    # To memory go 64 KiB at most; a record begins with its mark.
+    read -r writes early <<<"$(awk '
+        /^pwrite64/ && $NF > 65536 { writes++; waiting++ }
+        /^(msync|fdatasync)/ { waiting = 0 }
+        /NACREjrr/ { early += waiting; records++ }
+        END { print writes + 0, early + waiting + !records }' "$SCRATCH/trace")"
+    case $(stat -f -c %T "$DISK") in
+        ext2/ext3 | xfs)
+            ((writes > 1)) || fail "only $writes writes were seen"
+            same "writes that no flush came behind" 0 "$early"
+            ;;
+        *) note "this file system gets copies: $writes long writes were seen" ;;
+    esac
+    "$NACRE" delete --force "$DISK/f" >/dev/null 2>&1 || rm -f "$DISK/f"
+}
+
 while_it_runs() {
     note a pool in use, from outside
     "$NACRE" run -q --pool "$DISK/a" -- sh -c 'echo late >/nacre/late; touch "$0"; exec sleep 100' "$SCRATCH/ready" &
@@ -328,6 +354,7 @@ main() {
     trap 'leave' EXIT
     cached
     in_the_background
+    flushed_once
     while_it_runs
     other_modes
     without_supervisor
