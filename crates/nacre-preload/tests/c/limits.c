@@ -24,6 +24,14 @@ static int open_until_refused(int *fds, int most) {
     return count;
 }
 
+// What cannot be opened for want of a number is not cut.
+static void refused_opens_cut_nothing(void) {
+    struct stat s;
+    must(open("many", O_TRUNC | O_WRONLY) == -1 && errno == EMFILE);
+    must(open("many", O_CREAT | O_TRUNC | O_RDWR, 0600) == -1 && errno == EMFILE);
+    must(stat("many", &s) == 0 && s.st_size == 1);
+}
+
 static void descriptors(void) {
     static int fds[200];
     struct rlimit l;
@@ -36,6 +44,7 @@ static void descriptors(void) {
     must(dup(0) == -1 && errno == EMFILE);
     char byte = 'x';
     must(write(fds[count - 1], &byte, 1) == 1 && pread(fds[0], &byte, 1, 0) == 1 && byte == 'x');
+    refused_opens_cut_nothing();
     must(mkdir("still", 0700) == 0 && rmdir("still") == 0 && unlink("many") == 0);
     // A child needs a descriptor to find out who it is; it goes on without.
     for (int i = 0; i < 4; i++) {

@@ -265,22 +265,25 @@ impl Vfs {
         } else {
             target.mount.fs.pin(found.node)?;
         }
-        if request.has(O_TRUNC)
-            && found.file_type == FileType::Regular
-            && let Err(error) = target.mount.fs.set_size(self.cred(), found.node, 0)
-        {
-            target.mount.fs.unpin(found.node.ino)?;
-            return Err(error.into());
-        }
         let fd = self.install(target, found.node, found.file_type.mode_bits(), request)?;
-        if request.has(O_TRUNC)
-            && found.file_type == FileType::Regular
-            && target.mount.fs.is_watched()
-        {
-            let fs = &target.mount.fs;
-            fs.tell(found.node, target.place(), Events::MODIFY);
+        if request.has(O_TRUNC) && found.file_type == FileType::Regular {
+            self.cut_opened(fd, target, found.node)?;
         }
         Ok(Attempt::Done(Reply::Done(fd.into())))
+    }
+
+    /// Cuts a file that is open: who gets no number must find it as it was.
+    #[inline]
+    fn cut_opened(&self, fd: i32, target: &Target<'_, '_>, node: InodeRef) -> Result<(), VfsError> {
+        let fs = &target.mount.fs;
+        if let Err(error) = fs.set_size(self.cred(), node, 0) {
+            self.close(fd)?;
+            return Err(error.into());
+        }
+        if fs.is_watched() {
+            fs.tell(node, target.place(), Events::MODIFY);
+        }
+        Ok(())
     }
 
     #[inline]
