@@ -19,6 +19,8 @@ const USAGE: &str = "options of --disk: --minutes N | --seconds N, --seed S, --w
 const SIZE: u64 = 48 << 20;
 /// A worker ends with this when its disk is gone.
 const DISK_IS_GONE: i32 = 4;
+/// `nacre run` ends with this where it cannot open a pool.
+const CANNOT_START: i32 = 125;
 const CANARY_SECONDS: u64 = 120;
 
 /// What a run is to do.
@@ -219,6 +221,9 @@ impl Stage {
             return None;
         }
         let text = fs::read_to_string(self.errors(worker.id)).unwrap_or_default();
+        if off && status.code() == Some(CANNOT_START) && text.contains("I/O error") {
+            return None;
+        }
         Some(format!("worker {} ended with {status}: {text}", worker.id))
     }
 

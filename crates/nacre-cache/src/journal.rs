@@ -78,6 +78,8 @@ pub struct Journal<D> {
     home: At,
     /// Of the records that were found, the checksum of each and, first, of what was before them.
     found: Vec<u32>,
+    /// The newest record that was found.
+    newest: Option<Found>,
     failed: bool,
 }
 
@@ -114,16 +116,17 @@ impl<D: Disk> Journal<D> {
         journal.next = journal.first;
         journal.past = header.past.get();
         journal.found = vec![journal.past];
-        let (mut window, mut newest) = (Window::default(), Found::default());
+        let mut window = Window::default();
         while let Some(found) = journal.read_record(&mut window, journal.end, journal.next)? {
             journal.end += padded(found.len);
             journal.next = journal.next.wrapping_add(1);
             journal.found.push(found.crc);
-            newest = found;
+            journal.newest = Some(found);
         }
         // J6.
-        if !site::check(journal.are_at_home(&newest.at_home)?) {
-            journal.end -= padded(newest.len);
+        let at_home = journal.newest.iter().flat_map(|newest| &newest.at_home);
+        if !site::check(journal.are_at_home(at_home)?) {
+            journal.end -= journal.newest.take().map_or(0, |newest| padded(newest.len));
             journal.next = journal.next.wrapping_sub(1);
             journal.found.pop();
         }
@@ -131,8 +134,22 @@ impl<D: Disk> Journal<D> {
         Ok(journal)
     }
 
+    /// Writes what was found last once more, durably: who wrote it may have failed or died, and
+    /// what the kernel shows of it may not have reached the disk (J7).
+    pub fn affirm(&mut self) -> Result<(), JournalError> {
+        let header = self.turn % 2 * BLOCK;
+        self.copy_from(self, header..header + BLOCK)?;
+        let Some(newest) = self.newest.take() else {
+            return Ok(());
+        };
+        for one in &newest.at_home {
+            copy((&self.disk, &self.disk), one.home.clone(), 0)?;
+        }
+        self.copy_from(self, self.end - padded(newest.len)..self.end)
+    }
+
     /// Whether what was to be written beside a record is there.
-    fn are_at_home(&self, all: &[AtHome]) -> Result<bool, JournalError> {
+    fn are_at_home<'a>(&self, all: impl Iterator<Item = &'a AtHome>) -> Result<bool, JournalError> {
         for one in all {
             if self.sum_of(&one.home)? != one.crc {
                 return Ok(false);
@@ -144,6 +161,8 @@ impl<D: Disk> Journal<D> {
     /// The checksum of what the disk has in a range.
     fn sum_of(&self, range: &Range<u64>) -> Result<u32, JournalError> {
         let (mut sum, mut buffer) = (0, Buffer::default());
+        // It was written past the page cache.
+        self.disk.forget(range.start, range.end - range.start);
         for start in range.clone().step_by(HOME_MAX as usize) {
             buffer.set_len((range.end - start).min(HOME_MAX) as usize);
             self.disk.read(start, buffer.bytes_mut())?;
@@ -228,13 +247,12 @@ impl<D: Disk> Journal<D> {
         other: &Journal<E>,
         range: Range<u64>,
     ) -> Result<(), JournalError> {
-        let mut buffer = Buffer::default();
-        for start in range.clone().step_by(HOME_MAX as usize) {
-            buffer.set_len((range.end - start).min(HOME_MAX) as usize);
-            other.disk.read(other.at + start, buffer.bytes_mut())?;
-            self.disk.write_through(self.at + start, buffer.bytes())?;
-        }
-        Ok(())
+        let places = other.at + range.start..other.at + range.end;
+        copy(
+            (&other.disk, &self.disk),
+            places,
+            self.at.wrapping_sub(other.at),
+        )
     }
 
     fn at(disk: D, pool: [u8; 16], at: u64, len: u64) -> Result<Self, JournalError> {
@@ -253,6 +271,7 @@ impl<D: Disk> Journal<D> {
             past: 0,
             home: At::default(),
             found: Vec::new(),
+            newest: None,
             failed: false,
         })
     }
@@ -589,8 +608,22 @@ impl<D: Disk> Journal<D> {
     }
 }
 
+/// Writes what one disk has in a range to another one, so much further behind, durably.
+fn copy(
+    (from, to): (&impl Disk, &impl Disk),
+    range: Range<u64>,
+    further: u64,
+) -> Result<(), JournalError> {
+    let mut buffer = Buffer::default();
+    for start in range.clone().step_by(HOME_MAX as usize) {
+        buffer.set_len((range.end - start).min(HOME_MAX) as usize);
+        from.read(start, buffer.bytes_mut())?;
+        to.write_through(start.wrapping_add(further), buffer.bytes())?;
+    }
+    Ok(())
+}
+
 /// What is known of a record that counts.
-#[derive(Default)]
 struct Found {
     /// Its length without the zeros at its end.
     len: u64,

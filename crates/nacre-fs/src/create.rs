@@ -262,6 +262,8 @@ impl Fs {
                 self.remember(dir, name, &parent, Found { node, file_type })?;
                 Ok(node)
             }
+            // It may be there by that.
+            Err(FsError::Io) => Err(FsError::Io),
             // Whatever is in the way, a name that is taken comes first.
             Err(_) if self.entry(dir.object(), key)?.is_some() => Err(FsError::Exists),
             Err(error) => Err(error),

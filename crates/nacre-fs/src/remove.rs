@@ -70,6 +70,8 @@ impl Fs {
                     }
                     return Ok(());
                 }
+                // It may be gone by that, or by the next attach.
+                Err(FsError::Io) => return Err(FsError::Io),
                 // If the name stands for something else by now, it is tried with that.
                 Err(error) if self.still_found(dir, name, Some(found))? => return Err(error),
                 Err(_) => {}

@@ -145,11 +145,16 @@ impl Fs {
         };
         // A target that nobody remembers is presumed to be vacant. That must not decide what error
         // there is.
-        let mut done = !flags.contains(RenameFlags::EXCHANGE)
-            && known
+        let mut done = false;
+        if !flags.contains(RenameFlags::EXCHANGE) {
+            done = match known
                 .map_or_else(|| self.presume_ends(cred, &from, &to), Ok)
                 .and_then(|ends| self.try_rename(cred, &from, &to, flags, ends, true))
-                .is_ok_and(|done| done);
+            {
+                Err(FsError::Io) => return Err(FsError::Io),
+                presumed => presumed.is_ok_and(|done| done),
+            };
+        }
         while !done {
             let ends = self.find_ends(cred, &from, &to)?;
             done = self.try_rename(cred, &from, &to, flags, ends, false)?;
@@ -200,6 +205,8 @@ impl Fs {
             return Ok(false);
         }
         match self.rename_locked(cred, from, to, flags, (source, target), &guards) {
+            // It may have been done.
+            Err(FsError::Io) => return Err(FsError::Io),
             Err(error) if presume || same()? => return Err(error),
             Err(_) => return Ok(false),
             Ok(()) => {}

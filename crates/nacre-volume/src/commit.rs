@@ -307,6 +307,7 @@ impl Volume {
             .map_err(|why| cache.failed(why))?;
         let writable = self.access() == Access::ReadWrite;
         if writable && journal.room() < cache.len - nacre_cache::RECORDS_AT {
+            journal.affirm().map_err(|why| cache.failed(why))?;
             journal.checkpoint().map_err(|why| cache.failed(why))?;
         }
         let image = Image::create(file, &cache.device, cache.key(self.uuid()));
@@ -366,7 +367,8 @@ impl Volume {
         let (found, known) = (journal.position(), surely_written(image));
         // Whoever writes a record or a header may die before it notes that. After failures more of
         // them may have reached the disk.
-        let most = match image.word(ImageWord::JournalUnknown, 0).load(SeqCst) {
+        let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst);
+        let most = match unknown {
             MANY_STEPS => u64::MAX / 2,
             _ => 1,
         };
@@ -374,6 +376,10 @@ impl Volume {
             journal.goes_on_from(known, most) && found.turn.wrapping_sub(known.turn) <= most;
         if is_of_disk {
             set_position(image, found);
+            if unknown != 0 {
+                // The next who commits looks again, and affirms what was found.
+                begin_step(image);
+            }
             // Of pages that could not be written while nobody had it open nobody is told.
             now_home(image, At::default());
         }
@@ -477,7 +483,13 @@ impl Volume {
         }
         let [for_first, for_journaled] = mem::take(buffers);
         let beside = match goes_beside(cache, &first.0) {
-            true => first.0.len(),
+            true => {
+                first
+                    .0
+                    .iter()
+                    .for_each(|home| image.note_beside(home.clone()));
+                first.0.len()
+            }
             false => 0,
         };
         let mut journaled = Draft::with_beside(for_journaled, journaled.0, beside);
@@ -671,7 +683,9 @@ impl Volume {
         // Who died meanwhile may not have said how far it got.
         let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
         if unknown {
-            return cache.open_journal(self.uuid());
+            let mut journal = cache.open_journal(self.uuid())?;
+            journal.affirm()?;
+            return Ok(journal);
         }
         let place = (cache.at, cache.len);
         let position = Position {

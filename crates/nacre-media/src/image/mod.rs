@@ -259,7 +259,8 @@ pub struct Image {
     blindly: Words,
     /// New units that went home since a version was taken last.
     ahead: BitSet,
-    /// Units that became free before each of the sets was taken.
+    /// Units that became free before each of the sets was taken, or went home beside the record of
+    /// the version before (C16).
     freed: [BitSet; 2],
     /// Of each holder of windows.
     windows: Vec<Sets>,
@@ -663,6 +664,14 @@ impl Image {
     /// Nobody stores.
     pub fn take_whole(&self, whole: Range<u64>) {
         units(whole).for_each(|unit| _ = self.taken().insert(granules_of(unit)));
+    }
+
+    /// The record of the version that was just taken has checksums of some units. Nobody stores.
+    /// Until the disk has the next version they are not new again, though they may be free by now:
+    /// what is freed before a version has it stays new (C16).
+    pub fn note_beside(&self, whole: Range<u64>) {
+        let current = self.head().current.load(Ordering::SeqCst) as usize & 1;
+        self.freed[current].insert(units(whole));
     }
 
     /// Units that were free are being used for something new from now on. (C11)

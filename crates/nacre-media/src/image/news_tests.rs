@@ -347,3 +347,28 @@ fn what_is_new_goes_home_in_the_background_where_much_of_it_may_be_dirty() {
     assert!(!fills(12 * MIB, 5 * MIB) && fills(12 * MIB, 6 * MIB));
     assert!(!fills(4 * MIB, 4 * MIB), "somebody syncs often");
 }
+
+#[test]
+fn what_went_home_beside_a_record_is_not_new_again_before_the_next_one() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    store_new(image, 20..24);
+    // Nothing refers to it, but the version has it.
+    image.note_freed(21 * UNIT_SIZE, UNIT_SIZE);
+    image.take(|_, _| {});
+    image.note_beside(20 * UNIT_SIZE..24 * UNIT_SIZE);
+    image.written([].iter());
+    assert!(image.is_spent(21 * UNIT_SIZE, UNIT_SIZE));
+    store_new(image, 21..22);
+    image.note_freed(21 * UNIT_SIZE, UNIT_SIZE);
+    store_new(image, 21..22);
+    assert_eq!(version(image, false), [], "and it fails");
+    store_new(image, 21..22);
+    assert_eq!(version(image, true), []);
+    image.came_home();
+    image.note_freed(21 * UNIT_SIZE, UNIT_SIZE);
+    version(image, true);
+    store_new(image, 21..22);
+    assert_eq!(version(image, true), [21]);
+}
