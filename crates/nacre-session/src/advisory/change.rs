@@ -38,6 +38,7 @@ impl Drop for Spares<'_> {
     }
 }
 
+#[inline]
 fn is_own(held: &Held, wanted: &Held) -> bool {
     held.is_same_file(wanted) && held.owner == wanted.owner
 }
@@ -54,11 +55,13 @@ pub(super) fn acquire(
     let mut splits = false;
     let mut others_kind = false;
     let mut present = false;
+    let mut touched = false;
     bucket.visit(|held| {
         if !is_own(held, wanted) {
         } else if held.kind == wanted.kind {
             present |= held.range.contains(wanted.range);
             if held.range.touches(wanted.range) {
+                touched = true;
                 merged.range = merged.range.union(held.range);
             }
         } else if held.range.overlaps(wanted.range) {
@@ -70,11 +73,13 @@ pub(super) fn acquire(
         return Ok(false);
     }
     let mut spares = Spares::claim(session, me, 1 + usize::from(splits))?;
-    carve_far_part(bucket, &mut spares, wanted, |held| held.kind != wanted.kind);
+    if splits {
+        carve_far_part(bucket, &mut spares, wanted, |held| held.kind != wanted.kind);
+    }
     if let Some(claim) = spares.take() {
         bucket.link(claim, &merged);
     }
-    Ok(drop_replaced(bucket, wanted, &merged))
+    Ok((touched || others_kind) && drop_replaced(bucket, wanted, &merged))
 }
 
 /// Takes the bytes `range` from what `owner` holds of the file. True if there was anything.
@@ -86,8 +91,10 @@ pub(super) fn release(
 ) -> Result<bool, Full> {
     let mut splits = false;
     bucket.visit(|held| splits |= is_own(held, unwanted) && held.range.surrounds(unwanted.range));
-    let mut spares = Spares::claim(session, me, usize::from(splits))?;
-    carve_far_part(bucket, &mut spares, unwanted, |_| true);
+    if splits {
+        let mut spares = Spares::claim(session, me, 1)?;
+        carve_far_part(bucket, &mut spares, unwanted, |_| true);
+    }
     Ok(bucket.sweep(|held| {
         if is_own(held, unwanted) {
             carve(held, unwanted.range)
