@@ -516,17 +516,11 @@ impl Volume {
         self.cached().is_some_and(|(_, image)| image.news_fill())
     }
 
-    /// Somebody rests from now on who brings what is new home: whoever stores wakes it in time.
-    pub fn begin_rest(&self) {
+    /// Whether somebody rests from now on who brings what is new home: whoever stores wakes it in
+    /// time.
+    pub fn set_rests(&self, rests: bool) {
         if let Some((_, image)) = self.cached() {
-            image.begin_rest();
-        }
-    }
-
-    /// Nobody rests any more.
-    pub fn end_rest(&self) {
-        if let Some((_, image)) = self.cached() {
-            image.end_rest();
+            image.set_rests(rests);
         }
     }
 

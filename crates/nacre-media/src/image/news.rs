@@ -287,14 +287,14 @@ impl Image {
         has_most || dirty >= self.most_in_room()
     }
 
-    /// Somebody rests from now on who brings what is new home: whoever stores wakes it in time.
-    pub fn begin_rest(&self) {
-        self.head().wakes_at.store(self.fill(), SeqCst);
-    }
-
-    /// Nobody rests any more.
-    pub fn end_rest(&self) {
-        self.head().wakes_at.store(u64::MAX, SeqCst);
+    /// Whether somebody rests from now on who brings what is new home: whoever stores wakes it in
+    /// time.
+    pub fn set_rests(&self, rests: bool) {
+        let wakes_at = match rests {
+            true => self.fill(),
+            false => u64::MAX,
+        };
+        self.head().wakes_at.store(wakes_at, SeqCst);
     }
 
     /// Wakes who rests, once, if there is so much that is new.

@@ -321,13 +321,13 @@ fn who_rests_is_woken_once_before_those_who_store_must_wait() {
     };
     version(image, true);
     assert_eq!(wakings(20..25), 0, "nobody rests");
-    image.begin_rest();
+    image.set_rests(true);
     assert_eq!(wakings(25..28), 0);
     assert_eq!(wakings(28..31), 1);
-    image.begin_rest();
+    image.set_rests(true);
     assert_eq!(wakings(31..32), 2);
-    image.begin_rest();
-    image.end_rest();
+    image.set_rests(true);
+    image.set_rests(false);
     assert_eq!(wakings(32..33), 2);
 }
 

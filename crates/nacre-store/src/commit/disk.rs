@@ -365,18 +365,18 @@ impl Store {
         self.attachment().session.commit_group().wakings()
     }
 
-    /// Rests until what is new should go home, somebody has called [`Store::end_rest`] since `seen`
-    /// was told, or the time is over.
+    /// Rests until what is new should go home, somebody has called [`Store::wake_who_rests`]
+    /// since `seen` was told, or the time is over.
     pub fn rest(&self, seen: u32, time: Duration) {
-        self.volume().begin_rest();
+        self.volume().set_rests(true);
         if !time.is_zero() && !self.news_fill() {
             self.attachment().session.commit_group().rest(seen, time);
         }
-        self.volume().end_rest();
+        self.volume().set_rests(false);
     }
 
     /// Whoever rests looks again.
-    pub fn end_rest(&self) {
+    pub fn wake_who_rests(&self) {
         self.attachment().session.commit_group().wake();
     }
 

@@ -48,7 +48,7 @@ impl Drop for Tell<'_> {
         *self.end.came() = true;
         self.end.told.notify_all();
         let stores = self.pools.iter().map(|(_, fs)| fs.store());
-        stores.for_each(Store::end_rest);
+        stores.for_each(Store::wake_who_rests);
     }
 }
 
