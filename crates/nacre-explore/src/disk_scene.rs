@@ -63,6 +63,17 @@ type Played = (Vec<OnDisk>, Vec<Visible>, Vec<Action>);
 /// Operations after which something new is on each of two disks.
 const SPREAD: [Action; 2] = [Action::Append("a", 20_000), Action::Append("b", 20_000)];
 
+/// What one version has and nothing refers to is used again before the next (C16).
+const AGAIN: [Action; LENGTH] = [
+    Action::Truncate("a", 0),
+    Action::Fsync("a"),
+    Action::Append("a", 3000),
+    Action::Truncate("a", 0),
+    Action::Chmod("a", 0o600),
+    Action::Fsync("a"),
+    Action::Append("a", 3000),
+];
+
 /// What each disk holds.
 type Images = Vec<Sectors>;
 
@@ -317,12 +328,19 @@ impl Disks {
         let mut states = vec![examine(&pool)?];
         let mut actions = Vec::new();
         let played = (1..=LENGTH).try_for_each(|index| {
-            let action = match self.kind.is_spread() && random.below(2) == 0 {
-                true => SPREAD[random.below(SPREAD.len() as u64) as usize],
-                false => choose(&mut random, &states[index - 1]),
+            let action = match self.kind {
+                _ if self.is_again(number) => AGAIN[index - 1],
+                kind if kind.is_spread() && random.below(2) == 0 => {
+                    SPREAD[random.below(SPREAD.len() as u64) as usize]
+                }
+                _ => choose(&mut random, &states[index - 1]),
             };
             actions.push(action);
-            self.step(&pool, (index, action), &mut random, &mut states)
+            step(&pool, (index, action), &mut states)?;
+            match self.is_again(number) {
+                true => Ok(()),
+                false => self.disturb(&pool, index, &mut random, &states),
+            }
         });
         let leaves = random.below(2) == 0;
         mark(DiskMark::Committing(LENGTH));
@@ -339,22 +357,19 @@ impl Disks {
         played.and(left).map(|()| (events, states, actions))
     }
 
-    fn step(
+    /// Whether a sequence is [`AGAIN`], and nothing else.
+    fn is_again(&self, number: u64) -> bool {
+        self.kind == Kind::One && number.is_multiple_of(8)
+    }
+
+    /// What others do between two operations.
+    fn disturb(
         &self,
         pool: &Fs,
-        (index, action): (usize, Action),
+        index: usize,
         random: &mut Random,
-        states: &mut Vec<Visible>,
+        states: &[Visible],
     ) -> Result<(), String> {
-        mark(DiskMark::Begun(index));
-        // One that fails changes nothing.
-        let done = action.run(Ground::of(pool), index as u64);
-        let syncs = done.is_ok() && matches!(action, Action::Fsync(_));
-        mark(match syncs {
-            true => DiskMark::Durable(index),
-            false => DiskMark::Done(index),
-        });
-        states.push(examine(pool)?);
         if random.below(2) == 0 {
             // Nothing is to be seen of it (D75).
             let fails = random.below(2) == 0;
@@ -646,6 +661,23 @@ fn fail_one_part(pool: &Fs, disk: usize, after: u64) {
 }
 
 /// An operation that leaves nothing half done when a version is taken in the middle of it.
+fn step(
+    pool: &Fs,
+    (index, action): (usize, Action),
+    states: &mut Vec<Visible>,
+) -> Result<(), String> {
+    mark(DiskMark::Begun(index));
+    // One that fails changes nothing.
+    let done = action.run(Ground::of(pool), index as u64);
+    let syncs = done.is_ok() && matches!(action, Action::Fsync(_));
+    mark(match syncs {
+        true => DiskMark::Durable(index),
+        false => DiskMark::Done(index),
+    });
+    states.push(examine(pool)?);
+    Ok(())
+}
+
 fn choose(random: &mut Random, before: &Visible) -> Action {
     loop {
         let action = ACTIONS[random.below(ACTIONS.len() as u64) as usize];

@@ -30,8 +30,8 @@ const BLOCK_WORDS: usize = UNITS_PER_BLOCK as usize / 64;
 const GROUP_SEARCH: usize = 4096;
 /// How many words a request for several units looks at before it takes a single free bit.
 const ROOMY_SEARCH: usize = 256;
-/// From how many units on a freed run is the next to be taken.
-const REUSE_MIN: u64 = 16;
+/// From how many units on a freed run is the next to be taken. The explorer has small files.
+const REUSE_MIN: u64 = if cfg!(feature = "explore") { 1 } else { 16 };
 
 /// A run of contiguous units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
