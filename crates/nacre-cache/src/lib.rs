@@ -18,7 +18,8 @@
 //!   until the next record is durable. So only the newest record may be there without it, and that
 //!   counts if the checksums hold that it has of it.
 //! - J7: Nothing is written behind a record or a header that may not be durable: whoever goes on
-//!   where another one failed or died writes it again first ([`Journal::affirm`]).
+//!   where another one failed or died writes it again first, where it is: of the same bytes a torn
+//!   write leaves the same ([`Journal::affirm`]).
 //! - J4: A header is written over the older of two, so a torn one leaves the newer.
 #![forbid(unsafe_code)]
 

@@ -660,7 +660,6 @@ fn fail_one_part(pool: &Fs, disk: usize, after: u64) {
     tap::fail_disk(None, 0);
 }
 
-/// An operation that leaves nothing half done when a version is taken in the middle of it.
 fn step(
     pool: &Fs,
     (index, action): (usize, Action),
@@ -678,6 +677,7 @@ fn step(
     Ok(())
 }
 
+/// An operation that leaves nothing half done when a version is taken in the middle of it.
 fn choose(random: &mut Random, before: &Visible) -> Action {
     loop {
         let action = ACTIONS[random.below(ACTIONS.len() as u64) as usize];
