@@ -43,6 +43,17 @@ impl Attached {
         Ok(attached)
     }
 
+    /// So much of a disk may be in memory; unless told, what the control group allows.
+    pub fn limit_cache(&self, asked: Option<u64>) -> Result<()> {
+        let volume = self.fs.store().volume();
+        match asked {
+            Some(bytes) => volume.set_room(bytes),
+            None if asked_cache()?.is_none() => volume.lower_room(),
+            None => {}
+        }
+        Ok(())
+    }
+
     /// As [`Attached::open`], without a word of copies that are not whole: they are about to be.
     pub fn open_to_rebuild(path: &Path) -> Result<Attached> {
         Attached::attach(path, Access::ReadWrite, AttachOptions::default())

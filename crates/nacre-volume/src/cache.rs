@@ -188,6 +188,12 @@ impl Cache {
         room.max(LEAST_ROOM)
     }
 
+    /// As [`room`](Self::room), if nobody says how many and the caller's control group has a limit.
+    pub fn room_of_group(&self) -> Option<u64> {
+        let limit = memory_limit().filter(|_| self.asked == 0)?;
+        Some((limit / 2).max(LEAST_ROOM))
+    }
+
     /// Refuses a file system for a new image where metadata alone may wait for room for ever.
     pub fn look_for_room(&self, image: &Image) -> Result<(), VolumeError> {
         match system_size(image) {

@@ -780,6 +780,15 @@ impl Volume {
         }
     }
 
+    /// Keeps the image as small as the caller's control group has to have it, whoever else uses it.
+    pub fn lower_room(&self) {
+        if let Some((cache, image)) = self.cached()
+            && let Some(bytes) = cache.room_of_group()
+        {
+            image.lower_room(bytes);
+        }
+    }
+
     /// Gives memory back that others lack where the image lies.
     pub fn leave_spare(&self) {
         if let Some(image) = self.head.media.image() {

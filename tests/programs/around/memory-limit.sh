@@ -44,6 +44,18 @@ write_much() {
     limited "$NACRE" run -q "$@" --pool "$DISK" -- dd if=/dev/zero of=/nacre/much bs=1M count=1000 status=none
 }
 
+# Somebody whom nothing limits uses the pool already, and could keep all of it in memory.
+write_beside_another() {
+    local fifo=$SCRATCH/limit-fifo user
+    mkfifo "$fifo"
+    "$NACRE" run -q --pool "$DISK" -- bash -c 'echo ready >"$0"; read -r <"$0"' "$fifo" &
+    user=$!
+    read -r <"$fifo"
+    write_much || fail "status $? of a program that writes beside who may keep more"
+    echo enough >"$fifo"
+    wait "$user" || fail "status $? of who used the pool before"
+}
+
 main() {
     [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
     trap remove_group EXIT
@@ -52,6 +64,7 @@ main() {
     trap 'remove_group; rm -f "$DISK"' EXIT
     "$NACRE" create --size 2G "$DISK" >/dev/null
     write_much || fail "status $? of a program that writes more than it may keep"
+    write_beside_another
     gives "what was written" 1048576000 bash -c "'$NACRE' cat '$DISK:/much' | wc -c"
     "$NACRE" check "$DISK" >"$SCRATCH/check.out" || fail "$(cat "$SCRATCH/check.out")"
     if [[ $(grep -c . /proc/swaps) == 1 ]]; then

@@ -212,9 +212,7 @@ impl Mount {
         };
         let mode = self.mode.map(WriteMode::write_mode);
         let attached = Attached::open(&self.pool, access, mode)?;
-        if let Some(bytes) = self.cache {
-            attached.fs.store().volume().set_room(bytes);
-        }
+        attached.limit_cache(self.cache)?;
         Ok(attached)
     }
 

@@ -39,6 +39,11 @@ impl Image {
         self.head().room.store(bytes / UNIT_SIZE, Relaxed);
     }
 
+    /// As [`set_room`](Self::set_room), unless it is less already.
+    pub fn lower_room(&self, bytes: u64) {
+        self.head().room.fetch_min(bytes / UNIT_SIZE, Relaxed);
+    }
+
     /// How many units may be there.
     pub(super) fn room(&self) -> u64 {
         self.at_least(self.head().room.load(Relaxed))

@@ -289,9 +289,7 @@ fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<A
     } else {
         let mut attached = Attached::open_as(pool, Access::ReadWrite, mode, arguments.granularity)?;
         attached.commit_every = arguments.every.unwrap_or(attached.commit_every);
-        if let Some(bytes) = arguments.cache {
-            attached.fs.store().volume().set_room(bytes);
-        }
+        attached.limit_cache(arguments.cache)?;
         Ok(attached)
     }
 }
