@@ -369,9 +369,10 @@ fn describe(report: &Report, survives: Survives) -> String {
         let _ = writeln!(text, "emulates  {}", report.emulates);
     }
     let pids: Vec<String> = report.used_by.iter().map(ToString::to_string).collect();
-    let users = match pids.is_empty() {
-        true => "nobody".to_string(),
-        false => pids.join(" "),
+    let users = match (pids.is_empty(), &report.usage) {
+        (true, Some(_)) => "nobody".to_string(),
+        (true, None) => "nobody of this session".to_string(),
+        (false, _) => pids.join(" "),
     };
     let survival = survival(survives, safe_from(report));
     let _ = writeln!(text, "used by   {users}\n{survival}");
