@@ -149,6 +149,13 @@ fn calls_that_programs_and_libraries_make_themselves() {
 }
 
 #[test]
+fn calls_from_functions_that_keep_something_in_wide_registers() {
+    let stage = Stage::new();
+    let program = compiled(&stage, "raw", "wide", &["-DWIDE", "-O1"]);
+    succeeds(&in_folder(&stage, &program, ""));
+}
+
+#[test]
 fn addresses() {
     check("addresses");
 }

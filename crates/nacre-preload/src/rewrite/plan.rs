@@ -52,6 +52,9 @@ pub struct Site {
     pub before_len: u8,
     /// Used bytes of `after`.
     pub after_len: u8,
+    /// 1 where something may be kept in registers wider than those that the entry code keeps.
+    pub wide: u8,
+    pub(crate) padding: [u8; 3],
     /// The window's bytes as they must be found.
     pub original: [u8; WINDOW_MAX],
     /// Moved instructions in front of the `syscall`.
@@ -62,7 +65,7 @@ pub struct Site {
     pub fixups: [Fixup; 3],
 }
 
-const _: () = assert!(size_of::<Site>() == 124);
+const _: () = assert!(size_of::<Site>() == 128);
 
 /// What is kept of a site: where it is. Everything else comes from the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -76,7 +79,9 @@ pub struct Hint {
     pub window_len: u8,
     /// As [`Site::syscall_at`].
     pub syscall_at: u8,
-    pub(crate) padding: [u8; 2],
+    /// As [`Site::wide`].
+    pub wide: u8,
+    pub(crate) padding: u8,
 }
 
 impl Hint {
@@ -87,7 +92,8 @@ impl Hint {
             number: site.number,
             window_len: site.window_len,
             syscall_at: site.syscall_at,
-            padding: [0; 2],
+            wide: site.wide,
+            padding: 0,
         }
     }
 
@@ -104,8 +110,6 @@ pub enum Refusal {
     NoWindow,
     /// The flags may be read behind it.
     FlagsLive,
-    /// The function uses registers wider than those that the entry code keeps.
-    WideRegisters,
     /// The function jumps to places that the planner cannot list.
     UnknownJumps,
     /// Nothing shows that it is code.

@@ -30,7 +30,7 @@ use crate::runtime::kernel;
 
 /// Names the file, as `/proc/PID/fd/N`.
 const SETTING: &str = "NACRE_PLANS";
-const MAGIC: u64 = u64::from_le_bytes(*b"NacrePv2");
+const MAGIC: u64 = u64::from_le_bytes(*b"NacrePv3");
 const LEN_MAX: usize = 64 << 20;
 /// Libraries with fewer calls are patched as quickly as mapped.
 const IMAGE_SITES: usize = 8;

@@ -28,6 +28,37 @@ static __attribute__((noinline)) long raw_open(const char *path, long flags) {
     return result;
 }
 
+#ifdef WIDE
+/* A call as a function may make it that keeps something in wide registers. */
+#define KEPT(number, a, b, c, d) ({ \
+    register long r10 __asm__("r10") = (d); \
+    long result; \
+    __asm__ volatile("syscall\n test %%rax, %%rax" : "=a"(result) : "0"((long)(number)), "D"((long)(a)), "S"((long)(b)), "d"((long)(c)), "r"(r10) \
+                     : "rcx", "r11", "cc", "memory"); \
+    result; \
+})
+
+/* What was put there before the calls is there behind them. */
+static __attribute__((noinline, target("avx2"))) void keeps_wide(const char *name) {
+    static char bytes[64 << 10], back[64 << 10];
+    long all[4][4], fd, wrote, read;
+    memset(bytes, 'w', sizeof bytes);
+    __asm__ volatile("vpcmpeqd %%ymm1, %%ymm1, %%ymm1\n vpaddq %%ymm1, %%ymm1, %%ymm7\n vpaddq %%ymm7, %%ymm7, %%ymm9\n"
+                     "vpaddq %%ymm9, %%ymm7, %%ymm15" ::: "xmm1", "xmm7", "xmm9", "xmm15");
+    fd = KEPT(SYS_openat, AT_FDCWD, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    wrote = KEPT(SYS_write, fd, bytes, sizeof bytes, 0);
+    read = KEPT(SYS_pread64, fd, back, sizeof back, 0);
+    KEPT(SYS_unlinkat, AT_FDCWD, name, 0, 0);
+    KEPT(SYS_getppid, 0, 0, 0, 0);
+    __asm__ volatile("vmovdqu %%ymm1, (%0)\n vmovdqu %%ymm7, 32(%0)\n vmovdqu %%ymm9, 64(%0)\n vmovdqu %%ymm15, 96(%0)\n vzeroupper"
+                     :: "r"(all) : "memory");
+    CHECK(fd >= 0 && fcntl(fd, F_GETFL) >= 0 && KEPT(SYS_close, fd, 0, 0, 0) == 0);
+    CHECK(wrote == sizeof bytes && read == sizeof back && !memcmp(bytes, back, sizeof back));
+    CHECK(access(name, F_OK) == -1);
+    for (int i = 0; i < 4; i++) CHECK(all[0][i] == -1 && all[1][i] == -2 && all[2][i] == -4 && all[3][i] == -6);
+}
+#endif
+
 /* What looks like calls between the code is not touched. */
 static __attribute__((noinline)) const unsigned char *table(void) {
     const unsigned char *found;
@@ -88,6 +119,10 @@ static void maps_a_part(const char *path) {
 
 int main(int argc, char **argv) {
     struct stat attributes;
+#ifdef WIDE
+    if (__builtin_cpu_supports("avx2")) keeps_wide("/nacre/d/wide");
+    return failures;
+#endif
     makes_file("/nacre/d/made");
     CHECK(!unlink("/nacre/d/constructed") || errno == ENOENT);
     CHECK(access("/nacre/d/made", F_OK) == 0);

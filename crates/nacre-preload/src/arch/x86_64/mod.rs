@@ -6,3 +6,4 @@ pub mod path_filter;
 pub mod relocate;
 pub mod stub;
 pub mod symbols;
+pub mod wide;

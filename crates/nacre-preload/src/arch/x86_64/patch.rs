@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 use super::entry::{SYSCALL_LEN, nacre_entry};
 use super::relocate::JUMP_LEN;
 use super::stub::{Data, SLOT, Stub, StubSite};
+use super::wide::{self, nacre_entry_wide};
 use crate::entry::table::{self, CALLS, CLASSES};
 use crate::rewrite::elf::Module;
 use crate::rewrite::plan::{PatchPlan, Site};
@@ -104,6 +105,9 @@ pub fn apply(module: &Module, plan: &PatchPlan) -> Result<(), PatchError> {
     }
     if AREA_COUNT.load(Ordering::Relaxed) >= AREAS {
         return Err(PatchError::TooMany);
+    }
+    if plan.sites.iter().any(|site| site.wide != 0) {
+        wide::prepare();
     }
     let len = PAGE + code_len(plan);
     let data = reserve(module, len)?;
@@ -361,6 +365,7 @@ impl Data {
     fn here() -> Data {
         Data {
             entry: nacre_entry as *const () as usize,
+            wide_entry: nacre_entry_wide as *const () as usize,
             marks: table::MARKS_AT.as_ptr() as usize,
             number_marks_at: &raw const table::NUMBER_MARKS_AT as usize,
             flags: root().offset() as isize,
@@ -491,6 +496,29 @@ mod tests {
             "the call is a jump now"
         );
         assert_eq!(run(&module), -i64::from(std::process::id()));
+    }
+
+    #[test]
+    fn wide_registers_are_as_they_were_behind_a_call() {
+        if !is_x86_feature_detected!("avx") {
+            return;
+        }
+        // vpcmpeqd xmm0, xmm0, xmm0; vinsertf128 ymm7, ymm0, xmm0, 1; mov eax, 39 (getpid);
+        // syscall; vextractf128 xmm0, ymm7, 1; vmovq rcx, xmm0; add rax, rcx; vzeroupper; ret
+        let code = [
+            &[0xc5, 0xf9, 0x76, 0xc0][..],
+            &[0xc4, 0xe3, 0x7d, 0x18, 0xf8, 1],
+            &[0xb8, 39, 0, 0, 0, 0x0f, 0x05],
+            &[0xc4, 0xe3, 0x7d, 0x19, 0xf8, 1],
+            &[
+                0xc4, 0xe1, 0xf9, 0x7e, 0xc1, 0x48, 0x01, 0xc8, 0xc5, 0xf8, 0x77, 0xc3,
+            ],
+        ];
+        let module = Module::of_code(&code.concat());
+        let plan = plan(&module, |_| true);
+        assert_eq!(plan.sites[0].wide, 1);
+        apply(&module, &plan).unwrap();
+        assert_eq!(run(&module), i64::from(std::process::id()) - 1);
     }
 
     #[test]

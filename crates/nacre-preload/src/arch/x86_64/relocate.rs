@@ -529,8 +529,10 @@ impl<'s, 'm> Planner<'s, 'm> {
             (hint.number == UNKNOWN || hint.number == number).then_some(())?;
             let is_served = usize::try_from(hint.number).is_ok_and(served);
             (hint.number == UNKNOWN || is_served).then_some(())?;
+            let wide = hint.wide != 0;
+            (wide || !self.is_wide()).then_some(())?;
             self.may_move(i).ok()?;
-            let mut windows = self.windows(i, hint.number);
+            let mut windows = self.windows(i, hint.number, wide);
             let site = windows.find(|site| Hint::of(site) == *hint)?;
             (!overlaps(plan.sites.last(), &site)).then_some(())?;
             plan.sites.to_mut().push(site);
@@ -540,7 +542,13 @@ impl<'s, 'm> Planner<'s, 'm> {
 
     fn site(&self, i: usize, number: i32) -> Result<Site, Refusal> {
         self.may_move(i)?;
-        self.windows(i, number).next().ok_or(Refusal::NoWindow)
+        let mut windows = self.windows(i, number, self.is_wide());
+        windows.next().ok_or(Refusal::NoWindow)
+    }
+
+    /// Whether something may be kept in wide registers, as far as the survey knows.
+    fn is_wide(&self) -> bool {
+        self.survey.is_wide_in(self.body.function)
     }
 
     /// Whether the call `i` may be moved at all.
@@ -551,9 +559,6 @@ impl<'s, 'm> Planner<'s, 'm> {
         if self.opaque {
             return Err(Refusal::UnknownJumps);
         }
-        if self.survey.is_wide_in(self.body.function) {
-            return Err(Refusal::WideRegisters);
-        }
         if !self.flags_dead(i + 1) {
             return Err(Refusal::FlagsLive);
         }
@@ -561,9 +566,13 @@ impl<'s, 'm> Planner<'s, 'm> {
     }
 
     /// The sites that the call `i` could have, the best first.
-    fn windows(&self, i: usize, number: i32) -> impl Iterator<Item = Site> {
+    fn windows(&self, i: usize, number: i32, wide: bool) -> impl Iterator<Item = Site> {
         let firsts = (i.saturating_sub(JUMP_LEN)..=i).rev();
-        firsts.filter_map(move |first| self.window(first, i, number))
+        let sites = firsts.filter_map(move |first| self.window(first, i, number));
+        sites.map(move |site| Site {
+            wide: u8::from(wide),
+            ..site
+        })
     }
 
     /// The site whose window starts at instruction `first` and ends as early as possible.
@@ -577,6 +586,8 @@ impl<'s, 'm> Planner<'s, 'm> {
             syscall_at: (code[syscall].ip() as usize - start) as u8,
             before_len: 0,
             after_len: 0,
+            wide: 0,
+            padding: [0; 3],
             original: [0; WINDOW_MAX],
             before: [0; BEFORE_MAX],
             after: [0; AFTER_MAX],
@@ -652,36 +663,48 @@ impl<'s, 'm> Planner<'s, 'm> {
     /// Whether the status flags are written before they are read from instruction `from` on.
     fn flags_dead(&self, from: usize) -> bool {
         const STEPS: usize = 64;
-        let (mut k, mut alive) = (from, STATUS_FLAGS);
+        let mut open = vec![(from, STATUS_FLAGS)];
         for _ in 0..STEPS {
+            let Some((k, alive)) = open.pop() else {
+                return true;
+            };
             let Some(one) = self.body.code.get(k) else {
                 return false;
             };
             if !self.body.reached[k] {
-                return true;
+                continue;
             }
-            if one.rflags_read() & alive != 0 || one.code() == Code::INVALID {
+            // Behind a call of the kernel they are as before. It copies them to r11, which is free.
+            let (read, modified) = match one.code() {
+                Code::INVALID => return false,
+                Code::Syscall => (0, 0),
+                _ => (one.rflags_read(), one.rflags_modified()),
+            };
+            if read & alive != 0 {
                 return false;
             }
-            alive &= !one.rflags_modified();
-            if alive == 0 {
-                return true;
+            let alive = alive & !modified;
+            if alive != 0 {
+                open.extend(self.behind(k).map(|next| (next, alive)));
             }
-            k = match one.flow_control() {
-                FlowControl::Next => k + 1,
-                FlowControl::UnconditionalBranch => {
-                    match self.body.index_of(one.near_branch_target()) {
-                        Some(target) => target,
-                        None => return true,
-                    }
-                }
-                _ if one.code() == Code::Syscall => k + 1,
-                FlowControl::ConditionalBranch => return false,
-                // Calls, returns and traps: no calling convention passes status flags.
-                _ => return true,
-            };
         }
         false
+    }
+
+    /// The instructions of the function that may follow one. None behind calls, returns and traps:
+    /// no calling convention passes status flags.
+    fn behind(&self, k: usize) -> impl Iterator<Item = usize> {
+        let one = &self.body.code[k];
+        let (next, branches) = match one.flow_control() {
+            _ if one.code() == Code::Syscall => (true, false),
+            FlowControl::Next => (true, false),
+            FlowControl::UnconditionalBranch => (false, true),
+            FlowControl::ConditionalBranch => (true, true),
+            _ => (false, false),
+        };
+        let target = || self.body.index_of(one.near_branch_target());
+        let target = branches.then(target).flatten();
+        next.then_some(k + 1).into_iter().chain(target)
     }
 }
 
@@ -689,12 +712,13 @@ fn overlaps(last: Option<&Site>, site: &Site) -> bool {
     last.is_some_and(|last| last.window + u32::from(last.window_len) > site.window)
 }
 
-/// Instructions that may keep something in the upper halves of vector registers.
+/// Instructions that may keep something in the upper halves of vector registers, or in masks.
+/// Others that are encoded so work on general registers.
 fn is_wide(one: &Instruction) -> bool {
-    matches!(
-        one.code().encoding(),
-        EncodingKind::VEX | EncodingKind::EVEX
-    )
+    let kind = one.code().encoding();
+    let is_wide = |register: Register| register != Register::None && !register.is_gpr();
+    matches!(kind, EncodingKind::VEX | EncodingKind::EVEX)
+        && (0..one.op_count()).any(|i| is_wide(one.op_register(i)))
 }
 
 fn is_padding(one: &Instruction) -> bool {
@@ -909,15 +933,55 @@ mod tests {
     }
 
     #[test]
-    fn wide_vector_registers_forbid_the_function() {
-        // vmovups ymm0, [rsp]; mov eax, 39; syscall; ret
-        let load = [0xc5, 0xfc, 0x10, 0x04, 0x24];
-        let plan = planned(&[&load, &LOAD, &SYSCALL, &[RET], &[0x90; 4]]);
-        assert_eq!(plan.refused[0].why, Refusal::WideRegisters);
+    fn flags_may_be_alive_until_both_ways_of_a_branch_write_them() {
+        // lock dec qword [rbx], which leaves the carry; je +1; nop; and behind it a write or a read
+        let branch = [0xf0, 0x48, 0xff, 0x0b, 0x74, 0x01, 0x90];
+        let (write, read) = ([0x85, 0xc0, RET], [0x0f, 0x92, 0xc0, RET]);
+        let planned = |behind: &[u8]| planned(&[&LOAD, &SYSCALL, &branch, behind, &[0x90; 4]]);
+        assert_eq!(planned(&write).sites.len(), 1);
+        assert_eq!(planned(&read).refused[0].why, Refusal::FlagsLive);
     }
 
     #[test]
-    fn what_a_wide_function_calls_may_not_clobber_its_registers() {
+    fn another_call_neither_reads_nor_writes_flags() {
+        let (write, read) = ([0x85, 0xc0, RET, 0x90], [0x0f, 0x92, 0xc0, RET]);
+        let planned = |behind: &[u8]| {
+            let plan = planned(&[&LOAD, &SYSCALL, &LOAD, &SYSCALL, behind, &[0x90; 4]]);
+            (plan.sites.len(), plan.refused.len())
+        };
+        assert_eq!((planned(&write), planned(&read)), ((2, 0), (0, 2)));
+    }
+
+    #[test]
+    fn who_uses_wide_registers_is_known() {
+        // vmovups ymm0, [rsp]; andn eax, eax, eax
+        let load = [0xc5, 0xfc, 0x10, 0x04, 0x24];
+        let narrow = [0xc4, 0xe2, 0x78, 0xf2, 0xc0];
+        let behind = [RET, 0x90, 0x90, 0x90, 0x90];
+        let wide = |first: &[u8]| planned(&[first, &LOAD, &SYSCALL, &behind]).sites[0].wide;
+        assert_eq!((wide(&load), wide(&narrow)), (1, 0));
+    }
+
+    #[test]
+    fn a_kept_plan_may_know_of_more_wide_registers_and_not_of_less() {
+        let load = [0xc5, 0xfc, 0x10, 0x04, 0x24];
+        for (first, known) in [(&load, [false, true]), (&[0x90; 5], [true, true])] {
+            let code = [first, &LOAD[..], &SYSCALL, &[RET], &[0x90; 4]].concat();
+            let module = Module::of_code(&code);
+            let site = plan(&module, |_| true).sites[0];
+            for (wide, proven) in (0..).zip(known) {
+                let hint = Hint {
+                    wide,
+                    ..Hint::of(&site)
+                };
+                let sites = prove(&module, &[hint], |_| true).map(|plan| plan.sites[0].wide);
+                assert_eq!(sites, proven.then_some(wide));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_wide_function_calls_keeps_its_registers() {
         // vmovups ymm0, [rsp]; call the next function; ret
         let caller = [0xc5, 0xfc, 0x10, 0x04, 0x24, 0xe8, 1, 0, 0, 0, RET];
         let callee = [&LOAD[..], &SYSCALL, &[RET], &[0x90; 4]].concat();
@@ -927,9 +991,9 @@ mod tests {
             let code = [caller, &callee].concat();
             plan(&Module::of_functions(&code, &functions), |_| true)
         };
-        assert_eq!(planned(&caller).refused[0].why, Refusal::WideRegisters);
+        assert_eq!(planned(&caller).sites[0].wide, 1);
         let narrow = [&[0x90; 5], &caller[5..]].concat();
-        assert_eq!(planned(&narrow).sites.len(), 1);
+        assert_eq!(planned(&narrow).sites[0].wide, 0);
     }
 
     #[test]

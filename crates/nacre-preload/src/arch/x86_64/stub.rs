@@ -49,6 +49,8 @@ pub struct StubSite {
 pub struct Data {
     /// Address of the entry code.
     pub entry: usize,
+    /// The same, for functions that may keep something in wide registers.
+    pub wide_entry: usize,
     /// Address of the marks.
     pub marks: usize,
     /// Address of what leads to the marks, for calls that are to be seen once numbers are watched.
@@ -102,7 +104,11 @@ impl Stub {
         stub.push(&[0x4c, 0x8d, 0x1d])?;
         stub.push_relative(place.at + stub.native, place)?;
         stub.push(&[0xff, 0x25])?;
-        stub.push_relative(place.data + offset_of!(Data, entry), place)?;
+        let entry = match site.wide {
+            0 => offset_of!(Data, entry),
+            _ => offset_of!(Data, wide_entry),
+        };
+        stub.push_relative(place.data + entry, place)?;
         if let Some(from) = to_native {
             stub.code[from] = u8::try_from(stub.native - (from + 1)).ok()?;
         }
