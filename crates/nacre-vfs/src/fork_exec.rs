@@ -281,7 +281,7 @@ impl Vfs {
             mount.fs.take_over()?;
         }
         for &fd in inherited {
-            self.received_fd(fd);
+            self.take_over_number(fd);
         }
         self.recall_cwd();
         self.attached()
@@ -289,6 +289,18 @@ impl Vfs {
         let any = inherited.iter().any(|&fd| self.ours(fd));
         self.has_record_locks.store(any, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// As [`Vfs::received_fd`]. One that names nothing was about to be opened or closed by a thread
+    /// that the exec killed.
+    fn take_over_number(&self, fd: i32) {
+        self.received_fd(fd);
+        if self.table.get(fd) == Some(FdEntry::Unknown)
+            && matches!(self.kernel().identity(fd), Ok(Some((_, 0))))
+        {
+            // The kernel takes the number back whatever it answers.
+            let _ = self.close_placeholder(fd);
+        }
     }
 
     /// Before `exit_group`, or when a vfork child ends: lets go of everything. No call may follow.

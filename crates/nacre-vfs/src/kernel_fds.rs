@@ -105,8 +105,10 @@ impl Vfs {
         {
             return Err(ErrorKind::BadFd.into());
         }
+        // In this order: a thread that an exec kills leaves no number that names nothing.
+        let retired = self.retire_placeholder(fd);
         self.release(id);
-        self.retire_placeholder(fd)
+        retired
     }
 
     /// Parks the placeholder of a number whose entry says so already, or closes it in the kernel.

@@ -1,11 +1,11 @@
 /* Threads open, cut and close files while another forks: forks COUNT. Every number that a child
-   lists is one that works, also in the program that it executes. */
+   lists is one that works, also in a program that is executed among threads. */
 #include "check.h"
 #include <dirent.h>
 #include <spawn.h>
 
 enum { OPENERS = 4 };
-static volatile int done;
+static volatile int done, opened;
 
 static void *opens(void *number) {
     for (long i = 0; !done; i++) {
@@ -15,6 +15,7 @@ static void *opens(void *number) {
         CHECK(fd >= 0 && write(fd, name, 5) == 5);
         CHECK(open(name, O_CREAT | O_EXCL | O_RDWR, 0600) == -1 && errno == EEXIST);
         CHECK(!close(fd));
+        opened++;
         if (i % 3 == 0) unlink(name);
     }
     return NULL;
@@ -45,6 +46,16 @@ static int child(int kept) {
     return failures;
 }
 
+/* Threads of its own work when it executes a program, too. */
+static void exec_among_threads(char *program) {
+    pthread_t thread;
+    opened = 0;
+    for (long i = 0; i < OPENERS; i++) CHECK(!pthread_create(&thread, 0, opens, (void *)(i + OPENERS)));
+    while (opened < 50) sched_yield();
+    execl("/proc/self/exe", program, NULL);
+    _exit(1);
+}
+
 static void spawned(char *program) {
     char *arguments[] = {program, 0};
     pid_t pid;
@@ -61,10 +72,7 @@ int main(int argc, char **argv) {
         if (pid == 0) _exit(child(kept));
         CHECK(status_of(pid) == 0);
         pid = fork();
-        if (pid == 0) {
-            execl("/proc/self/exe", argv[0], NULL);
-            _exit(1);
-        }
+        if (pid == 0) exec_among_threads(argv[0]);
         CHECK(status_of(pid) == 0);
         spawned(argv[0]);
     }
