@@ -576,6 +576,11 @@ fn programs_are_spawned_while_threads_open_and_close() {
 }
 
 #[test]
+fn what_is_forked_while_threads_open_and_close_has_no_number_left_over() {
+    check_on(&Stage::new(), "forks", "60");
+}
+
+#[test]
 fn children_in_the_memory_of_their_parent_are_served_as_themselves() {
     check("sharing");
 }

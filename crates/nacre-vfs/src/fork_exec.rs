@@ -65,6 +65,7 @@ impl Vfs {
     /// After a fork, in the child. The front end then calls `mapping_inherited` for each of its
     /// mappings.
     pub fn after_fork_child(&self, ticket: ForkTicket<'_>) -> Result<(), VfsError> {
+        let parent_was_alone = self.alone();
         self.placeholders.end_all_forks();
         self.unpark_inherited();
         self.threaded.store(false, Ordering::Relaxed);
@@ -78,6 +79,10 @@ impl Vfs {
             self.uses.add(id, self.alone());
         }
         self.remember_cwd();
+        drop(ticket);
+        if !parent_was_alone && self.attached().next().is_some() {
+            self.settle_copies();
+        }
         Ok(())
     }
 
@@ -203,15 +208,31 @@ impl Vfs {
         if let FdEntry::Pool(id) = FdEntry::unpack(self.cwd.load(Ordering::Relaxed)) {
             self.uses.add(id, self.alone());
         }
+        self.settle_copies();
+    }
+
+    /// In a child: finds out what stands behind the numbers that its table does not know. Other
+    /// threads of the parent opened and closed some while the kernel copied them.
+    fn settle_copies(&self) {
         for fd in self.kernel().open_fds() {
-            match self.kernel().identity(fd) {
-                // One that a thread was about to open or to cache.
-                Ok(Some((_, 0))) => drop(self.kernel().close(fd)),
-                // What is gone meanwhile stays unknown, and gives EBADF on use.
-                Ok(Some(_)) => drop(self.classify(fd)),
-                Ok(None) => self.host_fd(fd),
-                Err(_) => {}
+            if matches!(self.table.get(fd), Some(FdEntry::Pool(_))) {
+                continue;
             }
+            match self.kernel().identity(fd) {
+                Ok(Some((pool, identity))) => self.settle_copy(fd, pool, identity),
+                Ok(None) if self.is_attached() => self.host_fd(fd),
+                _ => {}
+            }
+        }
+    }
+
+    /// A placeholder whose description is there counts. Any other was being opened or closed: for
+    /// the child it is not open yet, or not any more.
+    fn settle_copy(&self, fd: i32, pool: usize, identity: u64) {
+        match self.hold_identity(pool, identity) {
+            Ok(id) => self.enter(fd, id),
+            // The kernel takes the number back whatever it answers.
+            Err(_) => drop(self.close_placeholder(fd)),
         }
     }
 
@@ -260,7 +281,7 @@ impl Vfs {
             mount.fs.take_over()?;
         }
         for &fd in inherited {
-            self.received_fd(fd);
+            self.take_over_number(fd);
         }
         self.recall_cwd();
         self.attached()
@@ -268,6 +289,18 @@ impl Vfs {
         let any = inherited.iter().any(|&fd| self.ours(fd));
         self.has_record_locks.store(any, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// As [`Vfs::received_fd`]. One that names nothing was about to be opened or closed by a thread
+    /// that the exec killed.
+    fn take_over_number(&self, fd: i32) {
+        self.received_fd(fd);
+        if self.table.get(fd) == Some(FdEntry::Unknown)
+            && matches!(self.kernel().identity(fd), Ok(Some((_, 0))))
+        {
+            // The kernel takes the number back whatever it answers.
+            let _ = self.close_placeholder(fd);
+        }
     }
 
     /// Before `exit_group`, or when a vfork child ends: lets go of everything. No call may follow.

@@ -63,7 +63,8 @@ pub trait Kernel: Send + Sync {
     fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError>;
     /// The pool and identity of a placeholder; `None` for every other file.
     fn identity(&self, fd: i32) -> Result<Option<(usize, u64)>, KernelError>;
-    /// All open fds of the process; empty if they cannot be told.
+    /// All open fds of the process. If they cannot be listed, all numbers below
+    /// [`TABLE_LEN`](crate::TABLE_LEN) that can be open.
     fn open_fds(&self) -> Vec<i32>;
     /// `close`.
     fn close(&self, fd: i32) -> Result<(), KernelError>;

@@ -9,23 +9,24 @@ use crate::state::Vfs;
 use std::sync::atomic::Ordering;
 
 impl Vfs {
-    /// A placeholder for a description, entered in the table, at the lowest number that is free for
-    /// the program.
+    /// Enters a description at the number of a placeholder that was taken for it, which is given
+    /// back where that fails.
     #[inline]
-    pub(crate) fn open_placeholder(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
-        let fd = self.take_placeholder(id.pool, cloexec)?;
+    pub(crate) fn enter_placeholder(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
         if self.placeholders.valid_note(fd).is_none()
             && let Err(error) = self.kernel().set_identity(fd, id.ofd.identity())
         {
-            self.close_placeholder(fd)?;
+            self.give_number_back(fd)?;
             return Err(error.into());
         }
         self.enter(fd, id);
-        Ok(fd)
+        Ok(())
     }
 
+    /// A placeholder at the lowest number that is free for the program. Nothing is entered there
+    /// yet.
     #[inline]
-    fn take_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
+    pub(crate) fn take_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
         while let Some(lowest) = self.placeholders.lowest_cached() {
             if !self.placeholders.is_floor_above(lowest)
                 && let Some(lower) = self.look_below(lowest, pool, cloexec)?
@@ -55,8 +56,7 @@ impl Vfs {
         match self.new_placeholder(pool, cloexec) {
             Ok(fd) if fd < cached => Ok(Some(fd)),
             Ok(fd) => {
-                self.table.set(fd, FdEntry::Cached, self.alone());
-                self.retire_placeholder(fd)?;
+                self.give_number_back(fd)?;
                 Ok(None)
             }
             // No number is free in the kernel, so none below either.
@@ -81,6 +81,15 @@ impl Vfs {
         Ok(fd)
     }
 
+    /// Ends the use of a placeholder that was taken, where nothing is entered.
+    #[cold]
+    pub(crate) fn give_number_back(&self, fd: i32) -> Result<(), VfsError> {
+        if self.placeholders.valid_note(fd).is_some() {
+            self.table.set(fd, FdEntry::Cached, self.alone());
+        }
+        self.retire_placeholder(fd)
+    }
+
     /// Ends the program's use of an fd of a pool: parks its placeholder or closes it.
     #[inline]
     pub(crate) fn let_placeholder_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
@@ -96,8 +105,10 @@ impl Vfs {
         {
             return Err(ErrorKind::BadFd.into());
         }
+        // In this order: a thread that an exec kills leaves no number that names nothing.
+        let retired = self.retire_placeholder(fd);
         self.release(id);
-        self.retire_placeholder(fd)
+        retired
     }
 
     /// Parks the placeholder of a number whose entry says so already, or closes it in the kernel.

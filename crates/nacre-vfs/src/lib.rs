@@ -32,6 +32,7 @@ pub use calls::socket::SocketNode;
 pub use calls::stat::{FileStat, FsStat, NACRE_MAGIC};
 pub use calls::watch::Told;
 pub use error::{ErrorKind, VfsError};
+pub use fd::table::TABLE_LEN;
 pub use fork_exec::ForkTicket;
 pub use kernel::{Credentials, Kernel, KernelError, Protection};
 pub use nacre_fs::{Holes, SetTime, ShownPage};

@@ -326,7 +326,7 @@ impl Vfs {
     }
 
     /// Takes a use of the description that a placeholder names. A stale identity is a bad fd.
-    fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
+    pub(crate) fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let id = self.named(pool, identity)?;
         if !self.mount(pool).fs.hold(id.ofd, self.holder(pool)) {
             return Err(ErrorKind::BadFd.into());

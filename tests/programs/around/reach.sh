@@ -271,22 +271,35 @@ another_pool() {
     gives "once it is gone" "" "$NACRE" run --quiet --pool "$other" --mount "$AT" -- busybox ls "$AT"
 }
 
-mount_has_ended() {
-    ! mountpoint -q "$AT"
-}
-
-# A root of its own shows none of the devices: the mount tells which pool it is.
+# A root of its own shows none of the devices: the mount tells which pool it is. That of the run
+# before, by the other device, may still be there.
 copied_pool() {
     type bwrap >/dev/null 2>&1 || { note "no bwrap: left out"; return 0; }
     local first=$SCRATCH/first.pool second=$SCRATCH/second.pool device
     "$NACRE" create --quiet --copies 2 --size 64M "$first" "$second"
-    for device in "$first" "$second"; do
+    for device in "$first" "$second" "$first" "$second"; do
         gives "by ${device##*/}" inside "$NACRE" run --quiet --pool "$device" --mount "$AT" -- sh -c 'echo inside >"$0/f"
             exec bwrap --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 \
                 --proc /proc --dev /dev --unshare-pid --bind "$0" "$0" cat "$0/f"' "$AT"
-        # It stays a little while, and is of the file that named the pool.
-        wait_for 20 "the end of the mount" mount_has_ended
     done
+    by_the_other_device "$first" "$second"
+}
+
+part_shower() {
+    echo shown >"$AT/f"
+    busybox ls "$AT" >"$SCRATCH/shown"
+    wait_for 20 "who stays there" test -e "$SCRATCH/stays"
+}
+
+# by_the_other_device FIRST SECOND: somebody keeps the mount a little longer than its run.
+by_the_other_device() {
+    "$NACRE" run --quiet --pool "$1" --mount "$AT" -- bash "${BASH_SOURCE[0]}" part_shower &
+    local run=$!
+    wait_for 20 "the mount" grep -qs f "$SCRATCH/shown"
+    (cd "$AT" && : >"$SCRATCH/stays" && exec sleep 1) &
+    wait "$run"
+    gives "while somebody is there" shown "$NACRE" run --quiet --pool "$2" --mount "$AT" -- busybox cat "$AT/f"
+    wait
 }
 
 # served OPTIONS -- PART

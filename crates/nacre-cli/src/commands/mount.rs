@@ -288,7 +288,7 @@ impl Mount {
                 Ok(Event::Signal) if self.starter == Starter::Run => {}
                 Ok(Event::Signal) => self.leave(),
                 Ok(Event::StarterEnded) => {
-                    orphaned = self.is_expected() || !self.unmount_soon();
+                    orphaned = !self.leave_soon();
                     if orphaned || !mounted.is_gone() {
                         say_it_stays();
                     }
@@ -332,12 +332,13 @@ impl Mount {
         kernel_mounts::is_expected(&self.folder, &self.identity)
     }
 
-    /// Who looks at all mounts, as `df` does, holds each of them for a moment.
-    fn unmount_soon(&self) -> bool {
-        let looks = [0, 1, 10, 50].map(Duration::from_millis);
+    /// The last programs may be about to end, and so may a mount namespace that they had. Who looks
+    /// at all mounts, as `df` does, holds each of them for a moment, too.
+    fn leave_soon(&self) -> bool {
+        let looks = [0, 1, 10, 50, 100].map(Duration::from_millis);
         looks.into_iter().any(|pause| {
             thread::sleep(pause);
-            unmount(&self.folder, Unmount::Unused).is_ok()
+            self.leave_if_unused()
         })
     }
 

@@ -453,7 +453,8 @@ impl Kernel for Host {
             return found;
         }
         // None is free to list them with, or there are none.
-        (0..i32::try_from(self.open_file_limit()).unwrap_or(i32::MAX)).collect()
+        let limit = i32::try_from(self.open_file_limit()).unwrap_or(i32::MAX);
+        (0..limit.min(nacre_vfs::TABLE_LEN)).collect()
     }
 
     fn close(&self, fd: i32) -> Outcome<()> {

@@ -24,12 +24,32 @@ static int open_until_refused(int *fds, int most) {
     return count;
 }
 
-// What cannot be opened for want of a number is not cut.
-static void refused_opens_cut_nothing(void) {
+// What cannot be opened for want of a number is neither made nor cut.
+static void refused_opens_change_nothing(void) {
     struct stat s;
+    must(open("new", O_CREAT | O_RDWR, 0600) == -1 && errno == EMFILE);
+    must(open("new", O_CREAT | O_EXCL | O_WRONLY, 0600) == -1 && errno == EMFILE);
+    must(openat(AT_FDCWD, "new", O_CREAT | O_TRUNC | O_WRONLY, 0600) == -1 && errno == EMFILE);
+    must(open(".", O_TMPFILE | O_RDWR, 0600) == -1 && errno == EMFILE);
+    must(stat("new", &s) == -1 && errno == ENOENT);
     must(open("many", O_TRUNC | O_WRONLY) == -1 && errno == EMFILE);
     must(open("many", O_CREAT | O_TRUNC | O_RDWR, 0600) == -1 && errno == EMFILE);
     must(stat("many", &s) == 0 && s.st_size == 1);
+}
+
+// What is refused for another reason has given its number back.
+static void refused_opens_keep_no_number(void) {
+    int first = open("many", O_RDWR);
+    must(first >= 0 && !close(first) && !mkdir("removed", 0700));
+    int removed = open("removed", O_PATH);
+    must(removed == first && !rmdir("removed"));
+    for (int i = 0; i < 200; i++) {
+        must(openat(removed, "new", O_CREAT | O_RDWR, 0600) == -1 && errno == ENOENT);
+        must(openat(removed, ".", O_TMPFILE | O_RDWR, 0600) == -1);
+        must(open("many", O_CREAT | O_EXCL | O_RDWR, 0600) == -1 && errno == EEXIST);
+    }
+    int next = open("many", O_RDWR);
+    must(next == first + 1 && !close(next) && !close(removed));
 }
 
 static void descriptors(void) {
@@ -44,7 +64,10 @@ static void descriptors(void) {
     must(dup(0) == -1 && errno == EMFILE);
     char byte = 'x';
     must(write(fds[count - 1], &byte, 1) == 1 && pread(fds[0], &byte, 1, 0) == 1 && byte == 'x');
-    refused_opens_cut_nothing();
+    refused_opens_change_nothing();
+    int last = fds[--count];
+    must(!close(last) && (fds[count++] = open("new", O_CREAT | O_RDWR, 0600)) == last && !unlink("new"));
+    refused_opens_change_nothing();
     must(mkdir("still", 0700) == 0 && rmdir("still") == 0 && unlink("many") == 0);
     // A child needs a descriptor to find out who it is; it goes on without.
     for (int i = 0; i < 4; i++) {
@@ -65,7 +88,9 @@ static void descriptors(void) {
     }
     for (int i = 0; i < count; i++) must(!close(fds[i]));
     int again = open("many", O_CREAT | O_RDWR, 0600);
-    must(again >= 0 && !close(again) && !unlink("many"));
+    must(again >= 0 && !close(again));
+    refused_opens_keep_no_number();
+    must(!unlink("many"));
 }
 
 // Every number below the limit is the program's, and none above it is there for it.

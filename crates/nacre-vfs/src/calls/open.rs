@@ -344,18 +344,14 @@ impl Vfs {
             return Err(ErrorKind::IsDirectory.into());
         }
         target.mount.check_writable()?;
-        let node =
-            match target
-                .mount
-                .fs
-                .create(self.cred(), target.dir, name, self.masked(request.mode))
-            {
-                Ok(node) => node,
-                Err(FsError::Exists) if !request.has(O_EXCL) => return Ok(Attempt::Again),
-                Err(error) => return Err(error.into()),
-            };
-        let fd = self.install(target, node, S_IFREG, request)?;
-        Ok(Attempt::Done(Reply::Done(fd.into())))
+        let (fs, mode) = (&target.mount.fs, self.masked(request.mode));
+        let made = self.open_made(target, request, || {
+            fs.create(self.cred(), target.dir, name, mode)
+        });
+        match made {
+            Err(VfsError::Fs(FsError::Exists)) if !request.has(O_EXCL) => Ok(Attempt::Again),
+            made => made,
+        }
     }
 
     fn open_unnamed(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
@@ -364,13 +360,29 @@ impl Vfs {
             return Err(ErrorKind::NotDirectory.into());
         }
         target.mount.check_writable()?;
+        let (fs, mode) = (&target.mount.fs, self.masked(request.mode));
         let linkable = !request.has(O_EXCL);
-        let node =
-            target
-                .mount
-                .fs
-                .tmpfile(self.cred(), dir.node, self.masked(request.mode), linkable)?;
-        let fd = self.install(target, node, S_IFREG, request)?;
+        self.open_made(target, request, || {
+            fs.tmpfile(self.cred(), dir.node, mode, linkable)
+        })
+    }
+
+    /// Opens what `make` makes and pins: who gets no number must find nothing made.
+    #[inline]
+    fn open_made(
+        &self,
+        target: &Target<'_, '_>,
+        request: Request,
+        make: impl FnOnce() -> Result<InodeRef, FsError>,
+    ) -> Result<Attempt, VfsError> {
+        let fd = self.take_number(target, request)?;
+        match make() {
+            Ok(node) => self.install_at(fd, target, node, S_IFREG, request)?,
+            Err(error) => {
+                self.give_number_back(fd)?;
+                return Err(error.into());
+            }
+        }
         Ok(Attempt::Done(Reply::Done(fd.into())))
     }
 
@@ -400,6 +412,11 @@ impl Vfs {
         }))
     }
 
+    #[inline]
+    fn take_number(&self, target: &Target<'_, '_>, request: Request) -> Result<i32, VfsError> {
+        self.take_placeholder(target.mount.index, request.has(O_CLOEXEC))
+    }
+
     /// Gives a pinned inode an open file description and an fd; unpins it on failure.
     #[inline]
     fn install(
@@ -409,6 +426,27 @@ impl Vfs {
         format: u32,
         request: Request,
     ) -> Result<i32, VfsError> {
+        match self.take_number(target, request) {
+            Ok(fd) => self
+                .install_at(fd, target, node, format, request)
+                .map(|()| fd),
+            Err(error) => {
+                target.mount.fs.unpin(node.ino)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Vfs::install`], at a number that was taken before, which is given back on failure.
+    #[inline]
+    fn install_at(
+        &self,
+        fd: i32,
+        target: &Target<'_, '_>,
+        node: InodeRef,
+        format: u32,
+        request: Request,
+    ) -> Result<(), VfsError> {
         let mount = target.mount;
         let name: &[u8] = match &target.last {
             Last::Name(name) => name,
@@ -426,17 +464,18 @@ impl Vfs {
             Ok(id) => id,
             Err(error) => {
                 mount.fs.unpin(node.ino)?;
+                self.give_number_back(fd)?;
                 return Err(error);
             }
         };
-        let opened = self.open_placeholder(id, request.has(O_CLOEXEC));
-        if opened.is_err() {
+        if let Err(error) = self.enter_placeholder(fd, id) {
             self.release(id);
+            return Err(error);
         }
         if mount.fs.is_watched() && !request.has(O_PATH) {
             mount.fs.tell(node, target.place(), Events::OPEN);
         }
-        opened
+        Ok(())
     }
 
     /// Fills the entry of an fd that the kernel has just made. The use is counted already.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 64;
 /// Fd numbers that are cached.
-pub(crate) const TABLE_LEN: i32 = (CHUNK * CHUNKS) as i32;
+pub const TABLE_LEN: i32 = (CHUNK * CHUNKS) as i32;
 
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 32;

@@ -99,6 +99,22 @@ fn a_child_in_the_parents_memory_goes_by_the_kernels_copy_of_the_numbers() {
 }
 
 #[test]
+fn a_forked_child_has_no_number_that_a_thread_was_about_to_open_or_close() {
+    let harness = Harness::new();
+    harness.file("/nacre/f", "text");
+    harness.vfs.now_threaded();
+    let kept = harness.open("/nacre/f", O_RDONLY).unwrap();
+    let host = harness.kernel.host_open("/tmp");
+    let ticket = harness.vfs.before_fork().unwrap();
+    let opening = harness.kernel.open_placeholder(0, false).unwrap();
+    // The test goes on as the child.
+    harness.vfs.after_fork_child(ticket).unwrap();
+    assert!(!harness.kernel.is_open(opening));
+    assert!(harness.vfs.ours(kept) && !harness.vfs.ours(host));
+    assert!(harness.kernel.is_open(host) && harness.close(kept).is_ok());
+}
+
+#[test]
 fn what_other_threads_open_instead_gets_no_identity_before_exec() {
     let harness = Harness::new();
     harness.file("/nacre/f", "first");

@@ -28,6 +28,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// What a server says on its standard output.
 pub const MOUNTED: u8 = b'm';
@@ -35,6 +36,10 @@ pub const STAYS: u8 = b's';
 
 /// An attribute of folders that were made for a mount.
 const MADE: &str = "user.nacre.made";
+
+/// Within this time a server leaves that nobody needs any more: it looks every second.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
 /// How the pools are mounted.
 #[derive(Clone, Copy, Debug)]
@@ -164,6 +169,7 @@ impl MountPlace {
         let real = without_links(&mount.folder)?;
         // Of a run that was killed with its server.
         clear_dead(&real);
+        await_leaving(mount);
         let free = || is_vacant(&real) || can_be_made(&real) || mount.by_kernel().is_some();
         let others = may_be_of_others(&real) == Ok(true);
         let possible = !mounts::is_outer(&mount.folder) && !others && free();
@@ -300,14 +306,31 @@ fn is_vacant(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
+/// Waits for a mount of another pool, or by another of its devices, whose programs have ended: its
+/// server is about to find that out. One that no `nacre run` made stays.
+fn await_leaving(mount: &Mount) {
+    let until = Instant::now() + LEAVES_WITHIN;
+    let is_left =
+        || mount.taken().is_some() && !any_program(|all| mounts::names_folder(all, &mount.folder));
+    while is_left() && Instant::now() < until {
+        thread::sleep(LOOKS_EVERY);
+    }
+}
+
 /// Whether any program still expects this pool at this folder.
 pub fn is_expected(folder: &Path, identity: &str) -> bool {
+    any_program(|mounts| mounts::names(mounts, folder, identity))
+}
+
+/// Whether any program has pools of which this is true.
+fn any_program(of_mounts: impl Fn(&[u8]) -> bool) -> bool {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut environments = all.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
     environments.any(|text| {
         let mut settings = text.split(|&byte| byte == 0);
-        let mounts = settings.find_map(mounts::of_setting);
-        mounts.is_some_and(|mounts| mounts::names(mounts, folder, identity))
+        settings
+            .find_map(mounts::of_setting)
+            .is_some_and(&of_mounts)
     })
 }
 

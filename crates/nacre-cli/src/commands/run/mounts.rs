@@ -144,7 +144,7 @@ pub fn of_setting(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether a value of the variable has a pool at a folder.
-fn names_folder(mounts: &[u8], folder: &Path) -> bool {
+pub fn names_folder(mounts: &[u8], folder: &Path) -> bool {
     entries_at(mounts, folder).next().is_some()
 }
 
