@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
+use crate::beneath::file_beneath;
 use crate::error::MediaError;
 use crate::granularity::Policy;
 use crate::kind::Access;
@@ -143,6 +144,8 @@ pub struct Device {
     len: u64,
     granule: u64,
     sys_folder: PathBuf,
+    /// The file of a loop device.
+    beneath: Option<OwnedFd>,
 }
 
 impl Device {
@@ -278,6 +281,7 @@ impl Device {
             }
         };
         let identity = identity_of(&stat);
+        let beneath = file_beneath(identity, access);
         let owner = owner_of(&stat);
         Ok(Self {
             fd,
@@ -289,6 +293,7 @@ impl Device {
             len,
             granule,
             sys_folder,
+            beneath,
         })
     }
 
@@ -405,6 +410,10 @@ impl Device {
     /// Its kernel fd.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    pub(crate) const fn beneath(&self) -> Option<&OwnedFd> {
+        self.beneath.as_ref()
     }
 
     pub(crate) const fn backing(&self) -> Backing {
@@ -525,7 +534,7 @@ fn open_by_link(path: &Path, access: Access) -> Result<OwnedFd, MediaError> {
     open(path, open_flags(access), Mode::empty()).map_err(failed)
 }
 
-fn open_flags(access: Access) -> OFlags {
+pub(crate) fn open_flags(access: Access) -> OFlags {
     let mode = match access {
         Access::ReadOnly => OFlags::RDONLY,
         Access::ReadWrite => OFlags::RDWR,
@@ -547,7 +556,7 @@ fn owner_of(stat: &Stat) -> Owner {
     }
 }
 
-fn identity_of(stat: &Stat) -> DeviceIdentity {
+pub(crate) fn identity_of(stat: &Stat) -> DeviceIdentity {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice => DeviceIdentity(u64::MAX, stat.st_rdev),
         FileType::BlockDevice => DeviceIdentity::of_block(stat.st_rdev),
