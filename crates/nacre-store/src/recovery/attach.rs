@@ -72,8 +72,14 @@ impl Store {
         }
         let geometry = geometry(&volume);
         let stamp = match volume.access() {
-            Access::ReadWrite => random_u64(),
-            Access::ReadOnly => entry.stamp,
+            Access::ReadWrite => {
+                volume.begin_use()?;
+                random_u64()
+            }
+            Access::ReadOnly => {
+                volume.refuse_older_devices()?;
+                entry.stamp
+            }
         };
         let (place, session) = match (options.session, volume.access()) {
             (SessionChoice::Memory, _) => {

@@ -76,6 +76,7 @@ fn join(volume: &Volume, file: OwnedFd) -> Result<bool> {
 }
 
 fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
+    volume.refuse_older_devices()?;
     match volume.mirror().is_some() {
         true => {
             volume.make_shared(file)?;
