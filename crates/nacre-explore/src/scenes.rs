@@ -138,7 +138,8 @@ impl Job {
 /// Plays all scenes, and the planted bugs. What each saw is `told` as it ends; the first error ends
 /// it.
 pub fn run(worlds: &Worlds, seed: u64, told: fn(&str)) -> Result<(), String> {
-    let with_seeds = |it: &'static Named| (seed..seed + it.seeds).map(|seed| Job::Scene(it, seed));
+    let with_seeds =
+        |it: &'static Named| (seed..seed + it.seeds).map(move |seed| Job::Scene(it, seed));
     let scenes = SCENES.iter().flat_map(with_seeds);
     let canaries = CANARIES.iter().map(|&play| Job::Canary(play, seed));
     play(worlds, &scenes.chain(canaries).collect::<Vec<_>>(), told)
