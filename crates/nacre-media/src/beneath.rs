@@ -2,14 +2,12 @@
 //! disk.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{Mode, fstat, major, makedev, minor, open};
+use rustix::fs::{major, makedev, minor};
 
-use crate::device::{Device, DeviceIdentity, identity_of, lifted, open_flags};
-use crate::kind::Access;
-use crate::sysfs::{line, number};
+use crate::device::{Device, DeviceIdentity};
+use crate::sysfs::{file_of_loop, line, number};
 
 /// Devices that stand on each other are few.
 const MOST_LEVELS: usize = 8;
@@ -57,22 +55,12 @@ impl PlaceBeneath {
     }
 }
 
-/// The file whose bytes are those of a loop device, from the first one on: a pool may be used by
-/// either. `None` as well where this process may not open it.
-pub(crate) fn file_beneath(device: DeviceIdentity, access: Access) -> Option<OwnedFd> {
-    let folder = folder_of(Path::new("/sys/dev/block"), device)?;
-    let file = file_of_loop(&folder)?;
-    let (beneath, start) = beneath(Path::new("/sys/dev/block"), device)?;
-    let fd = (start == 0).then(|| open(file, open_flags(access), Mode::empty()))?;
-    let fd = lifted(fd.ok()?);
-    (identity_of(&fstat(&fd).ok()?) == beneath).then_some(fd)
-}
-
 /// What a block device stands on, and where it begins there. `None`: on nothing that is known.
 fn beneath(sys: &Path, device: DeviceIdentity) -> Option<(DeviceIdentity, u64)> {
-    let folder = folder_of(sys, device)?;
-    if let Some(file) = file_of_loop(&folder) {
-        let start = number(&folder.join("loop/offset")).unwrap_or(0);
+    let number_of_device = device.block_number()?;
+    let (major, minor) = (major(number_of_device), minor(number_of_device));
+    let folder = sys.join(format!("{major}:{minor}"));
+    if let Some((file, start)) = file_of_loop(&folder) {
         return Some((DeviceIdentity::at(&file).ok()?, start));
     }
     number(&folder.join("partition"))?;
@@ -81,16 +69,6 @@ fn beneath(sys: &Path, device: DeviceIdentity) -> Option<(DeviceIdentity, u64)> 
     let disk = makedev(major.parse().ok()?, minor.parse().ok()?);
     let start = number(&folder.join("start"))?.checked_mul(SECTOR)?;
     Some((DeviceIdentity::of_block(disk), start))
-}
-
-fn folder_of(sys: &Path, device: DeviceIdentity) -> Option<PathBuf> {
-    let number = device.block_number()?;
-    Some(sys.join(format!("{}:{}", major(number), minor(number))))
-}
-
-fn file_of_loop(folder: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(folder.join("loop/backing_file")).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
 }
 
 #[cfg(test)]

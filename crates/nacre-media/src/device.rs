@@ -20,7 +20,6 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
-use crate::beneath::file_beneath;
 use crate::error::MediaError;
 use crate::granularity::Policy;
 use crate::kind::Access;
@@ -281,7 +280,10 @@ impl Device {
             }
         };
         let identity = identity_of(&stat);
-        let beneath = file_beneath(identity, access);
+        let beneath = match backing {
+            Backing::Block => file_beneath(&sys_folder, access),
+            _ => None,
+        };
         let owner = owner_of(&stat);
         Ok(Self {
             fd,
@@ -534,12 +536,20 @@ fn open_by_link(path: &Path, access: Access) -> Result<OwnedFd, MediaError> {
     open(path, open_flags(access), Mode::empty()).map_err(failed)
 }
 
-pub(crate) fn open_flags(access: Access) -> OFlags {
+fn open_flags(access: Access) -> OFlags {
     let mode = match access {
         Access::ReadOnly => OFlags::RDONLY,
         Access::ReadWrite => OFlags::RDWR,
     };
     mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
+}
+
+/// The file whose bytes are those of a loop device, from the first one on: a pool may be used by
+/// either. `None` as well where this process may not open it.
+fn file_beneath(device: &Path, access: Access) -> Option<OwnedFd> {
+    let (file, start) = sysfs::file_of_loop(device)?;
+    let opened = (start == 0).then(|| open(file, open_flags(access), Mode::empty()));
+    opened?.ok().map(lifted)
 }
 
 /// Where the system tells about a device.
@@ -556,7 +566,7 @@ fn owner_of(stat: &Stat) -> Owner {
     }
 }
 
-pub(crate) fn identity_of(stat: &Stat) -> DeviceIdentity {
+fn identity_of(stat: &Stat) -> DeviceIdentity {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice => DeviceIdentity(u64::MAX, stat.st_rdev),
         FileType::BlockDevice => DeviceIdentity::of_block(stat.st_rdev),

@@ -23,7 +23,8 @@ pub enum Hold {
 
 impl Device {
     /// Takes a hold on `subject`, any number that its users agree on, or changes the one that this
-    /// device has. `false`: the hold of somebody else forbids it, and this device has none any more.
+    /// device has. `false`: the hold of somebody else forbids it, and this device has none any
+    /// more.
     pub fn hold(&self, subject: u32, hold: Hold) -> Result<bool, MediaError> {
         let kind = match hold {
             Hold::Shared => libc::F_RDLCK,

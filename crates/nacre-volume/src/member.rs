@@ -454,8 +454,8 @@ impl Search<'_> {
         }
     }
 
-    /// Why what a stranger has put where a copy should be is not taken. It keeps the pool from being
-    /// used only if it seems to be a device of it.
+    /// Why what a stranger has put where a copy should be is not taken. It keeps the pool from
+    /// being used only if it seems to be a device of it.
     fn of_stranger(&self, path: &Path) -> VolumeError {
         let foreign = VolumeError::ForeignDevice(path.to_owned());
         let kind = std::fs::metadata(path).map(|it| it.file_type());
