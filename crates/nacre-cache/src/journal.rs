@@ -135,12 +135,12 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Writes what was found last once more, durably: who wrote it may have failed or died, and
-    /// what the kernel shows of it may not have reached the disk (J7).
+    /// what the kernel shows of it may not have reached the disk (J7). That is the newest record,
+    /// or the header, if no record is behind it.
     pub fn affirm(&mut self) -> Result<(), JournalError> {
-        let header = self.turn % 2 * BLOCK;
-        self.copy_from(self, header..header + BLOCK)?;
         let Some(newest) = self.newest.take() else {
-            return Ok(());
+            let header = self.turn % 2 * BLOCK;
+            return self.copy_from(self, header..header + BLOCK);
         };
         for one in &newest.at_home {
             copy((&self.disk, &self.disk), one.home.clone(), 0)?;

@@ -866,3 +866,23 @@ fn nothing_is_written_behind_what_may_not_be_durable() {
     let journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
     assert_eq!(journal.version(), 2);
 }
+
+#[test]
+fn nothing_is_written_behind_a_header_that_may_not_be_durable() {
+    let model = Model::new(empty(), usize::MAX, Fault::None);
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    journal.append(&mut draft(&[100], 700, 1)).unwrap();
+    // It goes home and is synced; the header comes to the cache of the disk, and no further.
+    model.0.borrow_mut().left = 3;
+    assert!(journal.checkpoint().is_err());
+    model.0.borrow_mut().left = usize::MAX;
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    assert_eq!(journal.room(), JOURNAL - RECORDS_AT, "it is shown");
+    journal.affirm().unwrap();
+    journal.append(&mut draft(&[100], 700, 2)).unwrap();
+    // The power goes.
+    let durable = model.0.borrow().durable.clone();
+    let model = Model::new(durable, usize::MAX, Fault::None);
+    let journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    assert_eq!(journal.version(), 2);
+}

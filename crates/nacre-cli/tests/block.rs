@@ -85,6 +85,24 @@ fn a_loop_device_and_its_file_are_one_device() {
 }
 
 #[test]
+fn a_loop_device_and_its_file_are_not_used_at_the_same_time() {
+    let Some(disk) = Loop::new("512") else { return };
+    disk.does(&["create", "disk"]);
+    let at = disk.folder.path().join("at");
+    for (used, other) in [("disk", disk.name.as_str()), (&disk.name, "disk")] {
+        disk.does(&["mkdir", &format!("{used}:/d")]);
+        let list = [env!("CARGO_BIN_EXE_nacre"), "ls", &format!("{other}:/")];
+        let run = ["run", "--pool", used, "--mount", at.to_str().unwrap(), "--"];
+        disk.refuses(
+            &[&run[..], &list].concat(),
+            "in use by processes of another",
+        );
+        disk.does(&["rm", "-r", &format!("{other}:/d")]);
+    }
+    assert!(disk.does(&["check", "disk"]).contains("clean"));
+}
+
+#[test]
 fn a_read_only_block_device_is_refused_for_that() {
     let Some(disk) = Loop::new("512") else { return };
     let name = disk.name.as_str();

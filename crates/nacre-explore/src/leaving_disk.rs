@@ -22,8 +22,10 @@ use crate::visible::Visible;
 /// Bytes of each disk: sixteen blocks, and of the first one the journal.
 pub(super) const SIZE: u64 = (2 << 20) + 19 * BLOCK_SIZE + 4096;
 const LABEL: u64 = 4096;
+/// What is in front of the data: a label, and the number of the use.
+const FRONT: u64 = 2 * LABEL;
 
-/// Tells of stores to labels as of writes.
+/// Tells of stores to labels, and of numbers behind them, as of writes.
 struct Labels;
 
 impl Observer for Labels {
@@ -35,7 +37,7 @@ impl Observer for Labels {
     fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
 
     fn fence(&self, device: u16) {
-        let labels = || DiskEvent::Settle(vec![0..LABEL, SIZE - LABEL..SIZE]);
+        let labels = || DiskEvent::Settle(vec![0..FRONT, SIZE - LABEL..SIZE]);
         tap::disk(device.into(), labels);
     }
 }

@@ -13,12 +13,15 @@ use nacre_explore::{canary, object_plan, objects_scene, scenes, workload};
 
 const USAGE: &str = "usage: cargo xtask explore [--pairs] [--minutes M | --images N] [--seed S]\n       \
     cargo xtask explore --mutate [PLACE] [--seed S]\n       \
-    cargo xtask explore --replay SEED:NUMBER|SEED:oNUMBER\n\
+    cargo xtask explore --replay SEED:NUMBER|SEED:oNUMBER\n       \
+    cargo xtask explore --scene NAME [--seed S] [--seeds N]\n\
     \n\
     --pairs       all sequences of one and of two operations and no others, to the end\n\
     --minutes M   stop after so many minutes (default: 10)\n\
     --images N    stop after so many crash images\n\
     --seed S      choose other samples (default: 1)\n\
+    --scene NAME  play one scene, as twins or disk, and nothing else\n\
+    --seeds N     with so many seeds, from S on (default: 1)\n\
     --mutate      switch every flush, fence, check and step off in turn (where its name, as `Fence crates/...:LINE`, holds PLACE, or one of several with commas between): each must be missed\n\
     --replay      explore one sequence again, telling all that happened to the medium; one transaction on objects, if its number follows an o\n";
 
@@ -27,11 +30,13 @@ enum Task {
     Mutate(String),
     Replay(u64),
     ReplayObjects(u64),
+    Scene(String),
 }
 
 struct Options {
     task: Task,
     seed: u64,
+    seeds: u64,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +50,10 @@ fn main() -> ExitCode {
         Task::Mutate(only) => mutate(&worlds, options.seed, &only),
         Task::Replay(number) => replay(&worlds, options.seed, number),
         Task::ReplayObjects(number) => replay_objects(&worlds, options.seed, number),
+        Task::Scene(name) => {
+            let seeds = options.seed..options.seed + options.seeds;
+            scenes::run_one(&worlds, &name, seeds, |seen| println!("{seen}")).map(|()| true)
+        }
     });
     match done {
         Ok(sound) => ExitCode::from(u8::from(!sound)),
@@ -64,6 +73,7 @@ fn parse(arguments: &[String]) -> Option<Options> {
     let mut options = Options {
         task: Task::Explore(ten_minutes),
         seed: 1,
+        seeds: 1,
     };
     let mut rest = arguments.iter().peekable();
     while let Some(name) = rest.next() {
@@ -90,6 +100,8 @@ fn parse(arguments: &[String]) -> Option<Options> {
                     None => Task::Replay(number.parse().ok()?),
                 };
             }
+            "--scene" => options.task = Task::Scene(rest.next()?.clone()),
+            "--seeds" => options.seeds = rest.next()?.parse().ok()?,
             "--seed" => options.seed = rest.next()?.parse().ok()?,
             _ => return None,
         }

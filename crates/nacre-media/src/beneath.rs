@@ -2,12 +2,12 @@
 //! disk.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{major, makedev, minor};
 
 use crate::device::{Device, DeviceIdentity};
-use crate::sysfs::{line, number};
+use crate::sysfs::{file_of_loop, line, number};
 
 /// Devices that stand on each other are few.
 const MOST_LEVELS: usize = 8;
@@ -60,8 +60,7 @@ fn beneath(sys: &Path, device: DeviceIdentity) -> Option<(DeviceIdentity, u64)> 
     let number_of_device = device.block_number()?;
     let (major, minor) = (major(number_of_device), minor(number_of_device));
     let folder = sys.join(format!("{major}:{minor}"));
-    if let Some(file) = file_of_loop(&folder) {
-        let start = number(&folder.join("loop/offset")).unwrap_or(0);
+    if let Some((file, start)) = file_of_loop(&folder) {
         return Some((DeviceIdentity::at(&file).ok()?, start));
     }
     number(&folder.join("partition"))?;
@@ -70,11 +69,6 @@ fn beneath(sys: &Path, device: DeviceIdentity) -> Option<(DeviceIdentity, u64)> 
     let disk = makedev(major.parse().ok()?, minor.parse().ok()?);
     let start = number(&folder.join("start"))?.checked_mul(SECTOR)?;
     Some((DeviceIdentity::of_block(disk), start))
-}
-
-fn file_of_loop(folder: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(folder.join("loop/backing_file")).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
 }
 
 #[cfg(test)]

@@ -143,6 +143,8 @@ pub struct Device {
     len: u64,
     granule: u64,
     sys_folder: PathBuf,
+    /// The file of a loop device.
+    beneath: Option<OwnedFd>,
 }
 
 impl Device {
@@ -278,6 +280,10 @@ impl Device {
             }
         };
         let identity = identity_of(&stat);
+        let beneath = match backing {
+            Backing::Block => file_beneath(&sys_folder, access),
+            _ => None,
+        };
         let owner = owner_of(&stat);
         Ok(Self {
             fd,
@@ -289,6 +295,7 @@ impl Device {
             len,
             granule,
             sys_folder,
+            beneath,
         })
     }
 
@@ -405,6 +412,10 @@ impl Device {
     /// Its kernel fd.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    pub(crate) const fn beneath(&self) -> Option<&OwnedFd> {
+        self.beneath.as_ref()
     }
 
     pub(crate) const fn backing(&self) -> Backing {
@@ -531,6 +542,14 @@ fn open_flags(access: Access) -> OFlags {
         Access::ReadWrite => OFlags::RDWR,
     };
     mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
+}
+
+/// The file whose bytes are those of a loop device, from the first one on: a pool may be used by
+/// either. `None` as well where this process may not open it.
+fn file_beneath(device: &Path, access: Access) -> Option<OwnedFd> {
+    let (file, start) = sysfs::file_of_loop(device)?;
+    let opened = (start == 0).then(|| open(file, open_flags(access), Mode::empty()));
+    opened?.ok().map(lifted)
 }
 
 /// Where the system tells about a device.

@@ -23,31 +23,49 @@ pub enum Hold {
 
 impl Device {
     /// Takes a hold on `subject`, any number that its users agree on, or changes the one that this
-    /// device has, in one step. `false`: the hold of somebody else forbids it, and nothing has
-    /// changed.
+    /// device has. `false`: the hold of somebody else forbids it, and this device has none any
+    /// more.
     pub fn hold(&self, subject: u32, hold: Hold) -> Result<bool, MediaError> {
         let kind = match hold {
             Hold::Shared => libc::F_RDLCK,
             Hold::Exclusive => libc::F_WRLCK,
         };
-        match lock_call(self.fd(), libc::F_OFD_SETLK, &mut lock(subject, kind)) {
-            Ok(()) => Ok(true),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(errno) => Err(refused(self.path(), "lock it", errno)),
+        for fd in self.held() {
+            match lock_call(fd, libc::F_OFD_SETLK, &mut lock(subject, kind)) {
+                Ok(()) => {}
+                Err(Errno::AGAIN | Errno::ACCESS) => {
+                    self.release(subject)?;
+                    return Ok(false);
+                }
+                Err(errno) => return Err(refused(self.path(), "lock it", errno)),
+            }
         }
+        Ok(true)
     }
 
     /// Gives up the hold on `subject`, for whoever shares it too.
     pub fn release(&self, subject: u32) -> Result<(), MediaError> {
-        let mut none = lock(subject, libc::F_UNLCK);
-        lock_call(self.fd(), libc::F_OFD_SETLK, &mut none)
+        let give_up = |fd| lock_call(fd, libc::F_OFD_SETLK, &mut lock(subject, libc::F_UNLCK));
+        self.held()
+            .try_for_each(give_up)
             .map_err(|errno| refused(self.path(), "unlock it", errno))
     }
 
     /// Whether somebody else has a hold on `subject`.
     pub fn is_held_by_others(&self, subject: u32) -> Result<bool, MediaError> {
-        is_locked_by_others(self.fd(), subject.into())
-            .map_err(|errno| refused(self.path(), "examine its locks", errno))
+        for fd in self.held() {
+            let is_held = is_locked_by_others(fd, subject.into());
+            if is_held.map_err(|errno| refused(self.path(), "examine its locks", errno))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What is held: the device, and the file of a loop device.
+    fn held(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let beneath = self.beneath().map(AsFd::as_fd);
+        std::iter::once(self.fd()).chain(beneath)
     }
 }
 

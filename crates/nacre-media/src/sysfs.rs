@@ -28,6 +28,13 @@ pub(crate) fn number(path: &Path) -> Option<u64> {
     }
 }
 
+/// The file of the loop device whose folder this is, and where the device begins in it.
+pub(crate) fn file_of_loop(device: &Path) -> Option<(PathBuf, u64)> {
+    let text = std::fs::read_to_string(device.join("loop/backing_file")).ok()?;
+    let file = PathBuf::from(text.strip_suffix('\n').unwrap_or(&text));
+    Some((file, number(&device.join("loop/offset")).unwrap_or(0)))
+}
+
 /// Bytes of the device-DAX device whose `/sys/dev/char/...` folder this is; `None`: it is no such
 /// device.
 pub(crate) fn dax_size(device: &Path) -> Option<u64> {

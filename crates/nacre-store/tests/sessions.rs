@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
-use nacre_testkit::pool::{FORCE, PoolFiles, device_spec};
-use nacre_volume::{Access, DeviceSpec, Presence, Volume};
+use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
+use nacre_testkit::pool::{FORCE, PoolChoice, PoolFiles, device_spec};
+use nacre_volume::{Access, Caching, DeviceSpec, Presence, Volume};
 
 const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
+/// Bytes of each device.
+const SIZE: u64 = 32 << 20;
 const READS: &str = "NACRE_TEST_SESSIONS_READS";
 
 /// As long as it lives no process is started: until it executes its program, one holds what was
@@ -25,15 +27,19 @@ struct Room(PoolFiles);
 impl Room {
     /// A pool of two devices.
     fn new() -> Room {
-        Room(PoolFiles::with(
-            &["one", "two"],
-            16 << 20,
-            &FormatOptions::default(),
-        ))
+        Room::of(PoolChoice::default())
+    }
+
+    fn of(choice: PoolChoice<'_>) -> Room {
+        Room(PoolFiles::make(&PoolChoice {
+            devices: &["one", "two"],
+            bytes: SIZE,
+            ..choice
+        }))
     }
 
     fn device(&self, name: &str) -> DeviceSpec {
-        device_spec(&self.path(name), 16 << 20)
+        device_spec(&self.path(name), SIZE)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -96,6 +102,8 @@ fn stranger() {
         _ => Access::ReadWrite,
     };
     let store = attach(Path::new(&path), access, SessionChoice::Shared).unwrap();
+    // So that a disk has something to bring home.
+    store.commit().unwrap();
     println!("attached");
     // Until the other end closes it.
     let _ = std::io::stdin().read_line(&mut String::new());
@@ -158,6 +166,28 @@ fn a_session_whose_file_was_removed_still_keeps_others_off() {
     std::fs::remove_dir_all(room.path("sessions")).unwrap();
     room.assert_refused("one", Access::ReadWrite, SessionChoice::Shared);
     kill(stranger);
+}
+
+/// Memory alone says where their journal is, and which copy is ahead.
+#[test]
+fn who_is_refused_changes_nothing_on_disks_nor_on_copies() {
+    for (caching, copies) in [
+        (Caching::Always, 0),
+        (Caching::Always, 2),
+        (Caching::Never, 2),
+    ] {
+        let room = Room::of(PoolChoice {
+            caching,
+            copies,
+            ..PoolChoice::default()
+        });
+        let stranger = room.stranger(Access::ReadWrite);
+        let devices = || ["one", "two"].map(|name| std::fs::read(room.path(name)).unwrap());
+        let before = devices();
+        room.assert_refused("one", Access::ReadWrite, SessionChoice::Shared);
+        assert!(before == devices(), "{caching:?}, {copies} copies");
+        kill(stranger);
+    }
 }
 
 #[test]

@@ -306,8 +306,11 @@ impl Volume {
             .open_journal(self.uuid())
             .map_err(|why| cache.failed(why))?;
         let writable = self.access() == Access::ReadWrite;
-        if writable && journal.room() < cache.len - nacre_cache::RECORDS_AT {
+        if writable {
+            // Nobody knows how whoever wrote it last has ended.
             journal.affirm().map_err(|why| cache.failed(why))?;
+        }
+        if writable && journal.room() < cache.len - nacre_cache::RECORDS_AT {
             journal.checkpoint().map_err(|why| cache.failed(why))?;
         }
         let image = Image::create(file, &cache.device, cache.key(self.uuid()));
@@ -483,15 +486,11 @@ impl Volume {
         }
         let [for_first, for_journaled] = mem::take(buffers);
         let beside = match goes_beside(cache, &first.0) {
-            true => {
-                first
-                    .0
-                    .iter()
-                    .for_each(|home| image.note_beside(home.clone()));
-                first.0.len()
-            }
+            true => first.0.len(),
             false => 0,
         };
+        let homes = first.0.iter().take(beside).cloned();
+        homes.for_each(|home| image.note_beside(home));
         let mut journaled = Draft::with_beside(for_journaled, journaled.0, beside);
         journaled.fill(|home, bytes| image.copy(home.start, bytes));
         Some(Version {

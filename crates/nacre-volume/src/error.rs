@@ -255,6 +255,9 @@ pub enum VolumeError {
     /// Two copies were each used without the other.
     #[error("{} and {} were each used while the other was away, and hold different things now; take the one away that you can do without (it can become a new copy: `nacre device replace`)", .0.display(), .1.display())]
     Diverged(PathBuf, PathBuf),
+    /// Devices that each hold a part are not of one moment.
+    #[error("{}: is an older copy than the other devices of the pool, and all must be of one moment: put all of them back from one backup (`nacre check --repair` takes them as they are, and repairs what it can)", .0.display())]
+    OlderDevice(PathBuf),
     /// What is asked for is for pools with copies, or for those without.
     #[error("{}: {why}", path.display())]
     Copies {

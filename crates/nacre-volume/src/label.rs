@@ -559,7 +559,7 @@ fn decode_device(
 }
 
 /// A mapping of the device that holds the label copy at `at`.
-fn window(device: &Arc<Device>, at: u64) -> Result<Media, VolumeError> {
+pub(crate) fn window(device: &Arc<Device>, at: u64) -> Result<Media, VolumeError> {
     let granule = device.granule().max(LABEL_SIZE);
     let window = Media::map(device, DeviceOffset(at & !(granule - 1)), granule, None)?;
     #[cfg(feature = "explore")]

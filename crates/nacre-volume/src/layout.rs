@@ -3,7 +3,8 @@
 //! | place | what |
 //! |---|---|
 //! | device bytes 0..4096 | label, first copy |
-//! | 4096..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
+//! | 4096..8192 of devices that each hold a part | the number of the use that it was last part of (`generation.rs`) |
+//! | 8192..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
 //! | 1 MiB..2 MiB of a pool with copies | bitmap of the regions in which copies may differ (`mirror/layout.rs` of nacre-media) |
 //! | 1 MiB..1 MiB + 32 of such a pool on disks | how far the rebuild of this one is |
 //! | 512 KiB..1 MiB of such a pool | checksums of what nobody stores to (the same file); of disks, of what is at home |
@@ -65,8 +66,10 @@ pub(crate) const STRIPE_MAX: u64 = 2 << 20;
 pub const LEAST_ROOM: u64 = 1 << 20;
 /// Bytes of a label copy.
 pub(crate) const LABEL_SIZE: u64 = 4096;
-/// Device offset of the first byte behind the first label copy.
-pub(crate) const RESERVED_START: u64 = LABEL_SIZE;
+/// Device offset of [`RawGeneration`].
+pub(crate) const GENERATION_AT: u64 = LABEL_SIZE;
+/// Device offset of the first byte that keeps nothing.
+pub(crate) const RESERVED_START: u64 = 2 * LABEL_SIZE;
 /// Device offset of the data.
 pub(crate) const DATA_START: u64 = 2 << 20;
 /// The smallest device: room for the labels and one block.
@@ -168,6 +171,21 @@ pub(crate) struct RawRebuilt {
     pub crc: U32,
 }
 
+/// The number of the use of the pool that a device was last part of, where each holds a part.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawGeneration {
+    /// The pool.
+    pub pool: [u8; 16],
+    /// This device.
+    pub device: [u8; 16],
+    pub number: U64,
+    /// 1 once all devices have this number; else 0.
+    pub common: U32,
+    /// CRC-32C of all before it.
+    pub crc: U32,
+}
+
 pub(crate) const POLICY_NONE: u16 = 0;
 pub(crate) const POLICY_OPTANE: u16 = 1;
 pub(crate) const POLICY_CALIBRATED: u16 = 2;
@@ -197,6 +215,7 @@ pub(crate) struct RawDevice {
 
 const _: () = {
     assert!(size_of::<RawDevice>() == 232);
+    assert!(size_of::<RawGeneration>() == 48);
     assert!(size_of::<RawRebuilt>() == 32 && std::mem::offset_of!(RawRebuilt, crc) == 28);
     assert!(size_of::<RawGranularity>() == 108);
     assert!(std::mem::offset_of!(RawLabel, granularity) == 68);

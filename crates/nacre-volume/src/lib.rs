@@ -20,6 +20,7 @@ mod disk_scrub;
 mod disks;
 mod error;
 mod further;
+mod generation;
 mod grow;
 mod grow_copies;
 mod join;

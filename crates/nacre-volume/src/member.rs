@@ -423,7 +423,10 @@ impl Search<'_> {
 
     /// Opens what is at `path` and keeps it if it is a device of the pool that is still looked for.
     fn visit(&mut self, index: usize, path: &Path) -> Result<(), VolumeError> {
-        let member = Member::found(path, self.access, self.trust)?;
+        let member = Member::found(path, self.access, self.trust).map_err(|error| match error {
+            VolumeError::ForeignDevice(_) if self.table.has_copies() => self.of_stranger(path),
+            other => other,
+        })?;
         let (found, wanted) = (member.uuid(), self.table.devices[index].uuid);
         if member.label.pool != self.table.pool {
             let (path, found) = (path.to_owned(), member.label.pool);
@@ -448,6 +451,30 @@ impl Search<'_> {
                 wanted,
                 found,
             })
+        }
+    }
+
+    /// Why what a stranger has put where a copy should be is not taken. It keeps the pool from
+    /// being used only if it seems to be a device of it.
+    fn of_stranger(&self, path: &Path) -> VolumeError {
+        let foreign = VolumeError::ForeignDevice(path.to_owned());
+        let kind = std::fs::metadata(path).map(|it| it.file_type());
+        // To open anything else may be an act in itself.
+        if !kind.is_ok_and(|kind| kind.is_file()) {
+            return foreign;
+        }
+        let opened = Device::open_found(path, Access::ReadOnly, |it| !it.is_node);
+        let Ok(Some(device)) = opened else {
+            return foreign;
+        };
+        match label::read(&Arc::new(device)) {
+            Ok(label) if label.pool != self.table.pool => VolumeError::Foreign {
+                path: path.to_owned(),
+                found: label.pool,
+                wanted: self.table.pool,
+            },
+            Ok(_) => foreign,
+            Err(error) => error,
         }
     }
 

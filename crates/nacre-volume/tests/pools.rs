@@ -751,6 +751,26 @@ fn a_strangers_copy_of_a_device_keeps_nobody_off() {
 }
 
 #[test]
+fn a_strangers_file_in_the_place_of_a_copy_keeps_nobody_off_unless_it_is_that_copy() {
+    let room = Room::new();
+    drop(room.copies());
+    let kept = fs::read(room.path("b")).unwrap();
+    if !give(&room.path("b"), 0o600) {
+        return;
+    }
+    let foreign = VolumeError::ForeignDevice(room.path("b"));
+    assert_eq!(room.open_error("a"), foreign, "it may be the right one");
+    fs::write(room.path("b"), b"something else").unwrap();
+    assert!(room.open("a").is_ok(), "no device");
+    drop(room.pool(&["other"]));
+    fs::rename(room.path("other"), room.path("b")).unwrap();
+    give(&room.path("b"), 0o600);
+    assert!(room.open("a").is_ok(), "a device of another pool");
+    fs::write(room.path("b"), kept).unwrap();
+    assert_eq!(room.open_error("a"), foreign);
+}
+
+#[test]
 fn permission_is_needed_and_new_files_are_private() {
     let room = Room::new();
     let owner = room.pool(&["a"]).owner();

@@ -7,6 +7,7 @@ mod cached;
 mod damaged_disks;
 
 mod data;
+mod failing;
 mod joined;
 mod kept;
 mod leaving;

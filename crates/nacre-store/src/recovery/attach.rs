@@ -72,8 +72,14 @@ impl Store {
         }
         let geometry = geometry(&volume);
         let stamp = match volume.access() {
-            Access::ReadWrite => random_u64(),
-            Access::ReadOnly => entry.stamp,
+            Access::ReadWrite => {
+                volume.begin_use()?;
+                random_u64()
+            }
+            Access::ReadOnly => {
+                volume.refuse_older_devices()?;
+                entry.stamp
+            }
         };
         let (place, session) = match (options.session, volume.access()) {
             (SessionChoice::Memory, _) => {
@@ -443,7 +449,7 @@ fn come_in_as_opened(
     choice: SessionChoice,
     folder: Option<&Arc<Folder>>,
 ) -> Result<(Superblock, ListEntry)> {
-    image::bring_up(volume)?;
+    bring_up(volume)?;
     let superblock = Superblock::read(volume).or_else(|error| {
         if volume.mirror().is_none() {
             return Err(error);
@@ -453,6 +459,18 @@ fn come_in_as_opened(
         Superblock::read(volume)
     })?;
     Ok((superblock, admit(volume, choice, folder)?))
+}
+
+/// As [`image::bring_up`]. Whoever comes to change the pool waits for those who are on the way out.
+fn bring_up(volume: &Volume) -> Result<()> {
+    let waits = volume.access() == Access::ReadWrite;
+    for _ in 0..PATIENCE {
+        match image::bring_up(volume) {
+            Err(StoreError::InUse) if waits && volume.is_as_opened()? => pause(),
+            done => return done,
+        }
+    }
+    Err(StoreError::InUse)
 }
 
 /// Comes in: into a live session if there is one, else alone, or as a reader. Whoever is on the way

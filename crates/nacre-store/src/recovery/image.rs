@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use nacre_media::lifted;
 use nacre_runtime::{Folder, RuntimeError};
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, Presence, Volume};
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
 
@@ -43,12 +43,17 @@ pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
 fn bring_up_in(folder: &Folder, volume: &Volume) -> Result<()> {
     is_there(folder)?;
     let name = name_of(volume);
-    if let Some(found) = folder.open_file(name, OFlags::RDWR)? {
-        if join(volume, lifted(found))? {
-            return Ok(());
-        }
-        folder.remove(name)?;
+    if let Some(found) = folder.open_file(name, OFlags::RDWR)?
+        && join(volume, lifted(found))?
+    {
+        return Ok(());
     }
+    // Those who are here have another one, which this process does not see: one in another folder,
+    // or one that somebody has removed. It alone knows where their journal is.
+    if !volume.enter(Presence::Alone)? {
+        return Err(StoreError::InUse);
+    }
+    folder.remove(name)?;
     folder.remove(FRESH)?;
     let made = folder.make_file(FRESH)?;
     make(volume, lifted(made))?;
@@ -71,6 +76,7 @@ fn join(volume: &Volume, file: OwnedFd) -> Result<bool> {
 }
 
 fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
+    volume.refuse_older_devices()?;
     match volume.mirror().is_some() {
         true => {
             volume.make_shared(file)?;

@@ -105,6 +105,9 @@ pub fn repair(
         return Err(StoreError::ReadOnly);
     }
     let _lock = volume.lock_exclusive()?;
+    if !dry_run {
+        volume.take_as_one_moment()?;
+    }
     image::bring_up_locked(&volume)?;
     let mut outcome = Outcome::default();
     header::superblocks(&volume, dry_run, &mut outcome)?;

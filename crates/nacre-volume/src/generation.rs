@@ -1,0 +1,129 @@
+//! Devices that each hold a part of a pool must be of one moment. Each keeps the number of the use
+//! of the pool that it was last part of: one that was put back from an older copy has a lower one.
+//!
+//! A number is on all devices, durably, before it is *common* on any. So no device is ever behind
+//! a common number, wherever a crash comes.
+
+use std::sync::Arc;
+
+use nacre_media::{Device, Unfenced};
+use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::VolumeError;
+use crate::label::{self, window};
+use crate::layout::{GENERATION_AT, RawGeneration};
+use crate::volume::Volume;
+
+const CRC_AT: usize = std::mem::offset_of!(RawGeneration, crc);
+const BYTES: usize = size_of::<RawGeneration>();
+
+/// What one device says.
+#[derive(Clone, Copy)]
+struct Known {
+    number: u64,
+    is_common: bool,
+}
+
+/// One of the devices.
+struct Part {
+    device: Arc<Device>,
+    uuid: Uuid,
+    /// `None`: it is new, or was last used by a version that knew nothing of this.
+    known: Option<Known>,
+}
+
+impl Volume {
+    /// Refuses devices of which one is of an earlier moment than the others. The caller holds the
+    /// pool's exclusive lock.
+    pub fn refuse_older_devices(&self) -> Result<(), VolumeError> {
+        refuse_older(&self.parts_of_one_moment()?)
+    }
+
+    /// A use of the pool begins, by the caller, who is alone and holds the pool's exclusive lock.
+    pub fn begin_use(&self) -> Result<(), VolumeError> {
+        let parts = self.parts_of_one_moment()?;
+        refuse_older(&parts)?;
+        self.number(&parts)
+    }
+
+    /// From now on the devices count as of one moment. The caller is as that of
+    /// [`Volume::begin_use`].
+    pub fn take_as_one_moment(&self) -> Result<(), VolumeError> {
+        self.number(&self.parts_of_one_moment()?)
+    }
+
+    /// The devices that each hold a part, if they are several.
+    fn parts_of_one_moment(&self) -> Result<Vec<Part>, VolumeError> {
+        let devices = match self.has_copies() {
+            // Their labels tell which are current.
+            true => Vec::new(),
+            false => self.fixed_devices(),
+        };
+        match devices.len() {
+            0 | 1 => Ok(Vec::new()),
+            _ => devices.into_iter().map(|it| self.part(it)).collect(),
+        }
+    }
+
+    fn part(&self, device: Arc<Device>) -> Result<Part, VolumeError> {
+        let uuid = label::read(&device)?.own().uuid;
+        let bytes: [u8; BYTES] =
+            window(&device, GENERATION_AT)?.read_array(DeviceOffset(GENERATION_AT));
+        let raw = RawGeneration::read_from_bytes(&bytes).ok();
+        let own = raw.filter(|raw| {
+            let is_whole = raw.crc.get() == crc32c(&bytes[..CRC_AT]);
+            is_whole && (raw.pool, raw.device) == (self.uuid().0, uuid.0)
+        });
+        let known = own.map(|raw| Known {
+            number: raw.number.get(),
+            is_common: raw.common.get() != 0,
+        });
+        Ok(Part {
+            device,
+            uuid,
+            known,
+        })
+    }
+
+    /// Gives all devices the next number.
+    fn number(&self, parts: &[Part]) -> Result<(), VolumeError> {
+        let numbers = parts.iter().filter_map(|part| Some(part.known?.number));
+        let number = numbers.max().unwrap_or(0).wrapping_add(1);
+        for is_common in [false, true] {
+            for part in parts {
+                self.write_number(part, Known { number, is_common })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_number(&self, part: &Part, known: Known) -> Result<(), VolumeError> {
+        let mut raw = RawGeneration {
+            pool: self.uuid().0,
+            device: part.uuid.0,
+            number: known.number.into(),
+            common: u32::from(known.is_common).into(),
+            crc: 0.into(),
+        };
+        raw.crc = crc32c(&raw.as_bytes()[..CRC_AT]).into();
+        let window = window(&part.device, GENERATION_AT)?;
+        let at = DeviceOffset(GENERATION_AT);
+        let stored: Unfenced = window.write(at, raw.as_bytes(), StoreKind::Metadata);
+        let fenced = window.fence(stored);
+        fenced.map_err(|_| VolumeError::WriteFailed(part.device.path().to_owned()))
+    }
+}
+
+fn refuse_older(parts: &[Part]) -> Result<(), VolumeError> {
+    let all = parts.iter().filter_map(|part| Some((part, part.known?)));
+    let common = all.clone().filter(|(_, known)| known.is_common);
+    let newest = common.map(|(_, known)| known.number).max();
+    match all
+        .into_iter()
+        .find(|(_, known)| Some(known.number) < newest)
+    {
+        Some((older, _)) => Err(VolumeError::OlderDevice(older.device.path().to_owned())),
+        None => Ok(()),
+    }
+}
