@@ -3,8 +3,8 @@
 //! not.
 //!
 //! They are put on the program's stack, below its red zone, and then the usual entry follows with
-//! the `syscall` below in place of the stub's. So whatever becomes of the call, it ends there. Calls
-//! that go on elsewhere, or on another stack, or twice in the same memory, are the kernel's.
+//! the `syscall` below in place of the stub's. So whatever becomes of the call, it ends there.
+//! Calls that go on elsewhere, or twice in the same memory, are the kernel's.
 
 use core::arch::global_asm;
 use core::arch::x86_64::{__cpuid_count, _xgetbv};
