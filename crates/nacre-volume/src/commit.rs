@@ -306,17 +306,19 @@ impl Volume {
             .open_journal(self.uuid())
             .map_err(|why| cache.failed(why))?;
         let writable = self.access() == Access::ReadWrite;
-        if writable {
-            // Nobody knows how whoever wrote it last has ended.
+        let has_records = journal.room() < cache.len - nacre_cache::RECORDS_AT;
+        if writable && has_records {
             journal.affirm().map_err(|why| cache.failed(why))?;
-        }
-        if writable && journal.room() < cache.len - nacre_cache::RECORDS_AT {
             journal.checkpoint().map_err(|why| cache.failed(why))?;
         }
         let image = Image::create(file, &cache.device, cache.key(self.uuid()));
         let image = image.map_err(|why| cache.unusable(why))?;
         cache.look_for_room(&image)?;
         set_position(&image, journal.position());
+        if writable && !has_records {
+            // Nobody knows how whoever wrote the header has ended: who commits first affirms it.
+            begin_step(&image);
+        }
         image.set_room(cache.room(&image));
         cache.share_legs(&image, true)?;
         self.use_image(image)?;

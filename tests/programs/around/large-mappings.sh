@@ -162,6 +162,7 @@ private_ones() {
     local seed
     for seed in 1 2 3; do on "$DISK/a" $PY "$PRIVATE" oracle /nacre/p "$seed" "$SCRATCH/out"; done
     on "$DISK/a" $PY "$PRIVATE" cut /nacre/p
+    on "$DISK/a" $PY "$PRIVATE" paths /nacre/p
     on "$DISK/a" $PY "$WORK" make /nacre/f $MB
     gives "memory" "made read" on "$DISK/a" $PY "$PRIVATE" memory /nacre/f
     gives "copies, later" small on "$DISK/a" $PY "$PRIVATE" again /nacre/f

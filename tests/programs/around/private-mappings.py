@@ -4,10 +4,11 @@
   memory FILE          what one that is only read takes of memory
   again FILE           what is dropped and stored again and again does not make later copies larger
   cut FILE             a page behind the end of a file that was cut is SIGBUS, what was touched stays
+  paths FILE           paths of calls that lie in one that is only read, and that nobody has touched
   many FOLDER COUNT    many small files, of holes at first, are stored to through shared mappings
   given FILE           a call is given a shared mapping that is larger than shared memory
 """
-import mmap, os, random, resource, signal, sys
+import ctypes, mmap, os, random, resource, signal, sys
 
 PAGE = 4096
 MIB = 1 << 20
@@ -117,6 +118,24 @@ def cut(path):
     assert os.waitpid(child, 0)[1] & 0x7F == signal.SIGBUS
 
 
+def paths(path):
+    """Of calls that do not come through functions of the C library that know a path."""
+    host, count = b"/proc/self/auxv", 512
+    with open(path, "wb") as file:
+        for page in range(count):
+            file.write([host, os.fsencode(path)][page % 2].ljust(PAGE, b"\0"))
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    fd = os.open(path, os.O_RDONLY)
+    start = library.mmap(None, count * PAGE, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 0)
+    openat, here = 257, -100
+    for page in range(0, count, 7):
+        opened = library.syscall(openat, here, ctypes.c_void_p(start + page * PAGE), os.O_RDONLY)
+        assert opened >= 0, (page, os.strerror(ctypes.get_errno()))
+        os.close(opened)
+
+
 def many(folder, count):
     files, size = [], 256 << 10
     for i in range(count):
@@ -156,6 +175,8 @@ elif what == "again":
     again(path)
 elif what == "cut":
     cut(path)
+elif what == "paths":
+    paths(path)
 elif what == "many":
     many(path, int(sys.argv[3]))
 elif what == "given":

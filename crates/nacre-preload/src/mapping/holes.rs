@@ -421,11 +421,9 @@ impl Pages {
             let _beyond_end = self.grow(vfs, region);
         }
         let end = range.end.min(region.start + region.filled);
-        let access = Access {
-            write,
-            execute: false,
-        };
-        if range.start >= end || !region.sparse || !access.is_allowed(region.protection) {
+        // What may not be stored to can still be read: a path, for one.
+        let write = write && region.protection & PROT_WRITE != 0;
+        if range.start >= end || !region.sparse || region.protection == PROT_NONE {
             return;
         }
         if region.comes_as_copies() {
