@@ -9,6 +9,8 @@ use std::process::Command;
 
 use commands::{nacre, text};
 use nacre_media::{Access, Device, MediaError};
+use nacre_store::{AttachOptions, Store};
+use nacre_volume::Volume;
 use tempfile::TempDir;
 
 const SIZE: u64 = 96 << 20;
@@ -88,15 +90,14 @@ fn a_loop_device_and_its_file_are_one_device() {
 fn a_loop_device_and_its_file_are_not_used_at_the_same_time() {
     let Some(disk) = Loop::new("512") else { return };
     disk.does(&["create", "disk"]);
-    let at = disk.folder.path().join("at");
+    let place = |name: &str| disk.folder.path().join(name);
     for (used, other) in [("disk", disk.name.as_str()), (&disk.name, "disk")] {
         disk.does(&["mkdir", &format!("{used}:/d")]);
-        let list = [env!("CARGO_BIN_EXE_nacre"), "ls", &format!("{other}:/")];
-        let run = ["run", "--pool", used, "--mount", at.to_str().unwrap(), "--"];
-        disk.refuses(
-            &[&run[..], &list].concat(),
-            "in use by processes of another",
-        );
+        let volume = Volume::open(&place(used), Access::ReadWrite).unwrap();
+        let store = Store::attach(volume, &AttachOptions::default()).unwrap();
+        let list = ["ls", &format!("{other}:/")];
+        disk.refuses(&list, "in use by processes of another");
+        store.close().unwrap();
         disk.does(&["rm", "-r", &format!("{other}:/d")]);
     }
     assert!(disk.does(&["check", "disk"]).contains("clean"));

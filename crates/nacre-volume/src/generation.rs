@@ -44,7 +44,11 @@ impl Volume {
     pub fn begin_use(&self) -> Result<(), VolumeError> {
         let parts = self.parts_of_one_moment()?;
         refuse_older(&parts)?;
-        self.number(&parts)
+        match self.number(&parts) {
+            // A device that takes nothing is used as far as it goes. Common stays the older number.
+            Err(VolumeError::WriteFailed(_)) => Ok(()),
+            done => done,
+        }
     }
 
     /// From now on the devices count as of one moment. The caller is as that of
