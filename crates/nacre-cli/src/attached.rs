@@ -46,10 +46,9 @@ impl Attached {
     /// So much of a disk may be in memory; unless told, what the control group allows.
     pub fn limit_cache(&self, asked: Option<u64>) -> Result<()> {
         let volume = self.fs.store().volume();
-        match asked {
+        match asked.map_or_else(asked_cache, |bytes| Ok(Some(bytes)))? {
             Some(bytes) => volume.set_room(bytes),
-            None if asked_cache()?.is_none() => volume.lower_room(),
-            None => {}
+            None => volume.lower_room(),
         }
         Ok(())
     }

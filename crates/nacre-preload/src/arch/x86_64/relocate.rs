@@ -685,26 +685,29 @@ impl<'s, 'm> Planner<'s, 'm> {
             }
             let alive = alive & !modified;
             if alive != 0 {
-                open.extend(self.behind(k).map(|next| (next, alive)));
+                let Some(behind) = self.behind(k) else {
+                    return false;
+                };
+                open.extend(behind.map(|next| (next, alive)));
             }
         }
         false
     }
 
-    /// The instructions of the function that may follow one. None behind calls, returns and traps:
-    /// no calling convention passes status flags.
-    fn behind(&self, k: usize) -> impl Iterator<Item = usize> {
+    /// The instructions of the function that may follow one. No such ones behind calls, returns and
+    /// traps: no calling convention passes status flags. `None`: a condition leads out of the
+    /// function, as into a part of it that is seldom used, and lies elsewhere.
+    fn behind(&self, k: usize) -> Option<impl Iterator<Item = usize>> {
         let one = &self.body.code[k];
-        let (next, branches) = match one.flow_control() {
-            _ if one.code() == Code::Syscall => (true, false),
-            FlowControl::Next => (true, false),
-            FlowControl::UnconditionalBranch => (false, true),
-            FlowControl::ConditionalBranch => (true, true),
-            _ => (false, false),
-        };
         let target = || self.body.index_of(one.near_branch_target());
-        let target = branches.then(target).flatten();
-        next.then_some(k + 1).into_iter().chain(target)
+        let (next, target) = match one.flow_control() {
+            _ if one.code() == Code::Syscall => (true, None),
+            FlowControl::Next => (true, None),
+            FlowControl::UnconditionalBranch => (false, target()),
+            FlowControl::ConditionalBranch => (true, Some(target()?)),
+            _ => (false, None),
+        };
+        Some(next.then_some(k + 1).into_iter().chain(target))
     }
 }
 
@@ -940,6 +943,14 @@ mod tests {
         let planned = |behind: &[u8]| planned(&[&LOAD, &SYSCALL, &branch, behind, &[0x90; 4]]);
         assert_eq!(planned(&write).sites.len(), 1);
         assert_eq!(planned(&read).refused[0].why, Refusal::FlagsLive);
+    }
+
+    #[test]
+    fn flags_may_be_alive_where_a_condition_leads_out_of_the_function() {
+        // lock dec qword [rbx]; je far away; test eax, eax; ret
+        let behind = [0xf0, 0x48, 0xff, 0x0b, 0x74, 0x70, 0x85, 0xc0, RET];
+        let plan = planned(&[&LOAD, &SYSCALL, &behind, &[0x90; 4]]);
+        assert_eq!(plan.refused[0].why, Refusal::FlagsLive);
     }
 
     #[test]
