@@ -22,7 +22,7 @@ PACKAGES := gcc libc6-dev musl-tools fakechroot make binutils git sqlite3 python
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all build run test tidy unit explore programs conformance python torture icount packages \
+.PHONY: all build run test checks-of-code checks-of-programs tidy unit explore programs conformance python torture icount packages \
 	install-lib install deb test-deb ceph-test ceph-demo ceph-bench clean
 
 all: build
@@ -37,7 +37,22 @@ run:
 	$(NACRE) plans || true
 	tests/programs/tour.sh
 
-test: packages build tidy unit python explore conformance programs torture icount
+# Two rows of checks side by side: many wait for a disk, or use one processor. What each of their
+# commands prints stays together.
+test: packages build
+	$(MAKE) --jobs=2 --output-sync=line checks-of-code checks-of-programs
+
+checks-of-code:
+	$(MAKE) tidy
+	$(MAKE) unit
+	$(MAKE) python
+	$(MAKE) explore
+	$(MAKE) icount
+
+checks-of-programs:
+	$(MAKE) programs
+	$(MAKE) conformance
+	$(MAKE) torture
 
 tidy:
 	$(CARGO) run --quiet -p xtask -- tidy
