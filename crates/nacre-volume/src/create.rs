@@ -12,13 +12,13 @@ use nacre_types::{BLOCK_SIZE, Uuid};
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 
 use crate::error::VolumeError;
+use crate::label::placement::{Arrangement, Stripe};
+use crate::label::stay::Stay;
 use crate::label::{self, Gone, LabelDevice, LabelInfo};
 use crate::layout::{
     COMMON_MIN, DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len,
 };
-use crate::placement::{Arrangement, Stripe};
-use crate::presence::{Presence, enter};
-use crate::stay::Stay;
+use crate::members::presence::{Presence, enter};
 use crate::volume::{Part, Volume};
 
 /// A device to make a pool of, or to grow a pool by.

@@ -7,7 +7,7 @@ use rustix::fs::unlink;
 
 use crate::error::VolumeError;
 use crate::label;
-use crate::member::{Member, Members};
+use crate::members::{Member, Members};
 use crate::volume::Volume;
 
 fn is_link(path: &Path) -> bool {

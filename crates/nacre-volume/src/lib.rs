@@ -9,51 +9,33 @@
 //! long.
 #![forbid(unsafe_code)]
 
-mod cache;
-mod commit;
-mod copies;
 mod create;
-mod data;
 mod delete;
+mod devices;
 mod disk;
-mod disk_scrub;
-mod disks;
 mod error;
-mod further;
-mod generation;
-mod grow;
-mod grow_copies;
-mod join;
+mod image;
+mod kinds;
 mod label;
-mod labels;
 mod layout;
-mod leave;
-mod lock;
-mod member;
-mod names;
+mod members;
 mod open;
-mod parts;
-mod placement;
-mod presence;
-mod relabel;
-mod replace;
 mod scrub;
-mod seats;
-mod segment;
-mod stay;
 #[cfg(feature = "explore")]
 pub mod tap;
-mod version;
 mod volume;
 
-pub use cache::CacheInfo;
-pub use copies::{CopyInfo, Rebuilt};
 pub use create::{Caching, Common, CreateOptions, DeviceSpec};
+pub use devices::leave::Room;
+pub use disk::cache::CacheInfo;
 pub use error::VolumeError;
+pub use image::version::{Version, VersionRoom};
+pub use kinds::memory_copies::{CopyInfo, Rebuilt};
+pub use label::placement::{Arrangement, ParseStripeError, Placement, Stripe};
+pub use label::stay::Stay;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::{LEAST_ROOM, MAX_DEVICES};
-pub use leave::Room;
-pub use lock::PoolLock;
+pub use members::presence::Presence;
 pub use nacre_cache::JournalError;
 pub use nacre_media::fault::install_handler;
 pub use nacre_media::{
@@ -62,10 +44,7 @@ pub use nacre_media::{
     MirrorCounts, Numbers, Observer, Owner, Pace, ParsePolicyError, PieceTable, Policy,
     RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut, each,
 };
-pub use names::Strayed;
-pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
-pub use presence::Presence;
+pub use open::lock::PoolLock;
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
-pub use stay::Stay;
-pub use version::{Version, VersionRoom};
+pub use volume::names::Strayed;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -18,7 +18,7 @@ use super::legs::{LegsDisk, Seat, failed};
 use super::one::One;
 use super::own::Piece;
 use crate::label::LabelInfo;
-use crate::labels::write_as;
+use crate::members::labels::write_as;
 
 impl LegsDisk {
     /// The parts of the logical disk that are on disks which are lost.

@@ -30,8 +30,8 @@ use super::file::{FileDisk, with_aligned};
 use super::one::{One, Shifted};
 use super::own::{Own, Piece};
 use crate::label::{self, LabelInfo};
-use crate::labels::{Labels, write_as};
 use crate::layout::{DATA_START, MAX_DEVICES, SEQUENCE_END};
+use crate::members::labels::{Labels, write_as};
 
 /// Bits of the word that tell which disks have failed since the labels were written.
 const LOST_BITS: u32 = SEQUENCE_END.leading_zeros() + 1;

@@ -1,6 +1,7 @@
 //! What stands behind an image, as a disk.
 
 mod alone;
+pub(crate) mod cache;
 mod calls;
 mod file;
 mod legs;

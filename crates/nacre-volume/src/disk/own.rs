@@ -9,8 +9,8 @@ use nacre_cache::DiskFailed;
 use nacre_types::Uuid;
 
 use crate::label::LabelInfo;
+use crate::label::stay::Stay;
 use crate::layout::DATA_START;
-use crate::stay::Stay;
 
 /// Which places of the logical disk are on one disk alone.
 #[derive(Debug)]

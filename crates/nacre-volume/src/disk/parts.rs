@@ -19,8 +19,8 @@ use super::calls::{at_once, each_of};
 use super::file::FileDisk;
 use super::one::One;
 use crate::label::Gone;
+use crate::label::stay::{OnDevice, Role, Span, Stay};
 use crate::layout::DATA_START;
-use crate::stay::{OnDevice, Role, Span, Stay};
 
 /// One of the disks.
 #[derive(Debug)]

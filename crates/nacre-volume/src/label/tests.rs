@@ -13,11 +13,11 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 use super::LabelWatch;
 use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
+use crate::label::placement::Stripe;
+use crate::label::stay::{OnDevice, Stay};
 use crate::layout::{
     BEHIND, COPIES, DISKS, JOURNAL, LEAVES, PARTS, PARTS_LEAVE, data_len, second_copy,
 };
-use crate::placement::Stripe;
-use crate::stay::{OnDevice, Stay};
 
 fn label() -> LabelInfo {
     let device = |path: &str| LabelDevice {

@@ -1,5 +1,9 @@
 //! The open volume and what is known of it. Its data path is in `data`.
 
+mod data;
+pub(crate) mod names;
+pub(crate) mod segment;
+
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -15,14 +19,14 @@ use nacre_types::{
     BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, mount_table,
 };
 
-use crate::cache::Cache;
+use crate::disk::cache::Cache;
 use crate::error::VolumeError;
 use crate::label::Gone;
+use crate::label::placement::{Arrangement, Placement, Stripe};
+use crate::label::stay::Stay;
 use crate::layout::{DATA_START, RESERVED_START};
-use crate::placement::{Arrangement, Placement, Stripe};
-use crate::segment::{Closed, Role, map_all, spans};
-pub(crate) use crate::segment::{Part, Segment};
-use crate::stay::Stay;
+use crate::volume::segment::{Closed, Role, map_all, spans};
+pub(crate) use crate::volume::segment::{Part, Segment};
 
 /// One or more mapped devices as one contiguous address space, from volume offset 0 to
 /// [`Volume::len`].

@@ -1,5 +1,8 @@
 //! Labels: decoding with validation, reading the better of two copies, writing both.
 
+pub(crate) mod placement;
+pub(crate) mod seats;
+pub(crate) mod stay;
 mod watch;
 
 use std::ffi::OsString;
@@ -15,13 +18,13 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
+use crate::label::placement::{Arrangement, Stripe};
+use crate::label::stay::{OnDevice, Stay};
 use crate::layout::{
     BEHIND, BESIDE, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES,
     PARTS, PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
     RawGranularity, RawLabel, SEQUENCE_END, VERSION, data_len, most_places, second_copy,
 };
-use crate::placement::{Arrangement, Stripe};
-use crate::stay::{OnDevice, Stay};
 pub(crate) use watch::{LabelWatch, has_one_of};
 
 /// One device in a pool's table, as a label tells it.

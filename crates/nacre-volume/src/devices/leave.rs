@@ -8,12 +8,12 @@ use nacre_media::{Access, Device, LegState};
 use nacre_types::{UNIT_SHIFT, UNITS_PER_BLOCK, VolumeOffset};
 
 use crate::create::{Shared, write_labels};
+use crate::devices::join::end_replacing;
 use crate::error::{HOLDS_A_PART, VolumeError};
-use crate::join::end_replacing;
+use crate::label::stay::{OnDevice, Stay};
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::member::{Member, Members};
-use crate::segment::Role;
-use crate::stay::{OnDevice, Stay};
+use crate::members::{Member, Members};
+use crate::volume::segment::Role;
 use crate::volume::{Part, Volume};
 
 /// The place of a device in the table: its path, as it is now or as it was seen last, or its
@@ -226,7 +226,7 @@ impl Volume {
         for member in found.members.iter().filter(is_there) {
             let entry = table.devices.iter().find(|it| it.uuid == member.uuid());
             if entry.is_some_and(|it| it.state.is_some_and(LegState::is_stored_to)) {
-                crate::labels::write_as(&table, member.uuid(), &member.device)?;
+                crate::members::labels::write_as(&table, member.uuid(), &member.device)?;
             }
         }
         let removed = found.members.iter().find(|it| it.place == Some(index));

@@ -12,8 +12,8 @@ use nacre_types::Uuid;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::DATA_START;
-use crate::member::{Member, places};
-use crate::presence::{Presence, enter};
+use crate::members::presence::{Presence, enter};
+use crate::members::{Member, places};
 
 /// Knows the labels of a pool's devices.
 pub(crate) struct Labels {

@@ -1,5 +1,7 @@
 //! Comparing the copies of a pool.
 
+pub(crate) mod disks;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,9 +14,9 @@ use nacre_types::VolumeOffset;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::disk::Leg;
-pub use crate::disk_scrub::Usage;
 use crate::error::VolumeError;
 use crate::layout::DATA_START;
+pub use crate::scrub::disks::Usage;
 use crate::volume::Volume;
 
 /// Bytes of which copies differed, or which no copy has as they were.

@@ -1,17 +1,21 @@
 //! Opening a pool by any of its devices, and reading one device's label.
 
+mod generation;
+pub(crate) mod lock;
+pub(crate) mod relabel;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Access, Device, Granularity, LegState, Owner};
 
 use crate::error::VolumeError;
+use crate::label::placement::Stripe;
 use crate::label::{self, LabelInfo};
-use crate::labels::forget_front;
 use crate::layout::EMULATES_MAX;
-use crate::member::{Member, Members, trust_of};
-use crate::placement::Stripe;
-use crate::relabel::Locked;
+use crate::members::labels::forget_front;
+use crate::members::{Member, Members, trust_of};
+use crate::open::relabel::Locked;
 use crate::volume::{Part, Volume};
 
 impl Volume {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use nacre_media::{Access, AddressRange, Media};
 use nacre_types::{DeviceOffset, Uuid, VolumeOffset};
 
-use crate::cache::Cache;
+use crate::disk::cache::Cache;
 use crate::disk::{PartDisk, PartsDisk};
 use crate::error::VolumeError;
 use crate::label::Gone;
+use crate::label::placement::{Arrangement, Stripe};
 use crate::layout::DATA_START;
-use crate::placement::{Arrangement, Stripe};
-use crate::segment::{Closed, Role, Span, spans};
+use crate::volume::segment::{Closed, Role, Span, spans};
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
 impl Volume {

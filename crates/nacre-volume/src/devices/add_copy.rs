@@ -6,14 +6,14 @@ use std::sync::Arc;
 use nacre_media::{Access, Device, LegState, MIRROR_MOST_BYTES, SEALS_AT};
 use nacre_types::Uuid;
 
-use crate::copies::take_copy;
 use crate::create::{is_by_calls, table_entry};
 use crate::error::VolumeError;
+use crate::kinds::memory_copies::take_copy;
+use crate::label::placement::Stripe;
 use crate::label::{self, LabelInfo};
-use crate::labels::write_as;
 use crate::layout::DATA_START;
-use crate::member::Members;
-use crate::placement::Stripe;
+use crate::members::Members;
+use crate::members::labels::write_as;
 use crate::volume::Volume;
 
 impl Volume {

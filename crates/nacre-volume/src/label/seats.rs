@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use nacre_media::{LegState, MOST_LEGS};
 use nacre_types::Uuid;
 
+use crate::label::stay::Stay;
 use crate::label::{LabelDevice, LabelInfo};
 use crate::layout::most_places;
-use crate::stay::Stay;
 
 /// What a copy comes for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

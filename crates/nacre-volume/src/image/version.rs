@@ -5,8 +5,8 @@ use std::ops::Range;
 use nacre_cache::{Buffer, Draft, Piece};
 use nacre_media::{GRANULE, Image};
 
-use crate::cache::Cache;
 use crate::disk::HOME_FIRST;
+use crate::disk::cache::Cache;
 
 /// So much more may be stored between the look at what is dirty and the taking of a version.
 pub(crate) const MORE: u64 = 64 << 10;

@@ -9,9 +9,9 @@ use nacre_media::{Access, Device, LegState, MIRROR_MOST_BYTES, SEALS_AT};
 use crate::create::usable_size;
 use crate::error::{HOLDS_A_PART, VolumeError};
 use crate::label::{self, LabelInfo};
-use crate::labels::write_as;
 use crate::layout::{DATA_START, REBUILT_AT, data_len, device_for, second_copy};
-use crate::member::{Member, Members};
+use crate::members::labels::write_as;
+use crate::members::{Member, Members};
 use crate::volume::Volume;
 
 impl Volume {

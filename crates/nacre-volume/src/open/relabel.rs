@@ -6,8 +6,8 @@ use nacre_media::{Access, DeviceIdentity};
 use rustix::fs::FlockOperation;
 
 use crate::error::VolumeError;
-use crate::lock::{PoolLock, lock_device};
-use crate::member::Members;
+use crate::members::Members;
+use crate::open::lock::{PoolLock, lock_device};
 
 /// The lock of a pool's labels, which is that of its first device.
 pub(crate) struct Locked {

@@ -9,13 +9,13 @@ use crate::create::{
     Caching, CreateOptions, DeviceSpec, Shared, Taken, fit, leave_whole, refuse_disks, usable_size,
     write_labels,
 };
+use crate::devices::grow_all::{forget_old_label, grow_all, not_larger, resize};
 use crate::error::VolumeError;
-use crate::grow_copies::{forget_old_label, grow_all, not_larger, resize};
+use crate::label::placement::{Arrangement, Stripe};
+use crate::label::stay::Stay;
 use crate::label::{self, LabelInfo};
 use crate::layout::{MAX_DEVICES, data_len};
-use crate::member::{Member, Members};
-use crate::placement::{Arrangement, Stripe};
-use crate::stay::Stay;
+use crate::members::{Member, Members};
 use crate::volume::{Part, Volume};
 
 impl Members {

@@ -14,19 +14,19 @@ use nacre_types::{DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset, crc32
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::cache::{Cache, Wish};
-use crate::copies::{CopyInfo, take_copy};
 use crate::create::table_entry;
+use crate::disk::cache::{Cache, Wish};
 use crate::disk::{Leg, LegsDisk};
 use crate::error::{HOLDS_A_PART, VolumeError};
+use crate::kinds::memory_copies::{CopyInfo, take_copy};
+use crate::label::seats::Comes;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::labels::{Labels, write_as};
 use crate::layout::{DATA_START, REBUILT_AT, RawRebuilt};
-use crate::member::Member;
-use crate::presence::{Presence, enter};
+use crate::members::Member;
+use crate::members::labels::{Labels, write_as};
+use crate::members::presence::{Presence, enter};
 use crate::scrub::Usage;
-use crate::seats::Comes;
-use crate::segment::{Role, units_of};
+use crate::volume::segment::{Role, units_of};
 use crate::volume::{DeviceInfo, Part, Segment, Volume};
 
 /// Tells what is known of a unit.

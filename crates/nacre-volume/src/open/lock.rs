@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::error::VolumeError;
-use crate::presence::{Presence, enter, release};
+use crate::members::presence::{Presence, enter, release};
 use crate::volume::Volume;
 
 /// A held lock on a pool (`flock` on its first device, or on all that hold the same), released on

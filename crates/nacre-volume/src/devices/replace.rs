@@ -6,11 +6,11 @@ use std::sync::Arc;
 use nacre_media::{Device, LegFacts, LegState, Mirror};
 use nacre_types::Uuid;
 
-use crate::copies::CopyInfo;
 use crate::disk::LegsDisk;
 use crate::error::VolumeError;
+use crate::kinds::memory_copies::CopyInfo;
+use crate::label::seats::Comes;
 use crate::label::{self, LabelInfo};
-use crate::seats::Comes;
 use crate::volume::Volume;
 
 impl Volume {

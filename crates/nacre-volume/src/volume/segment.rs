@@ -9,12 +9,12 @@ use std::sync::Arc;
 use nacre_media::{AddressRange, Device, DeviceKind, Granularity, LegState, Media};
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, Uuid};
 
-use crate::cache::{Cache, Wish};
+use crate::disk::cache::{Cache, Wish};
 use crate::error::VolumeError;
 use crate::label::Gone;
+use crate::label::stay::Stay;
+pub(crate) use crate::label::stay::{Role, Span};
 use crate::layout::DATA_START;
-use crate::stay::Stay;
-pub(crate) use crate::stay::{Role, Span};
 
 /// The part of the volume that one device holds.
 #[derive(Debug)]

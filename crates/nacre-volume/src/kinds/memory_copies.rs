@@ -14,13 +14,13 @@ use nacre_types::{Uuid, VolumeOffset};
 
 use crate::create::{DeviceSpec, Taken, table_entry};
 use crate::error::VolumeError;
+use crate::label::seats::Comes;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::labels::{Labels, find_copy, newest_of, write_as, write_to_legs};
 use crate::layout::DATA_START;
-use crate::member::{Member, Members, trust_of};
-use crate::presence::{Presence, enter, is_held};
+use crate::members::labels::{Labels, find_copy, newest_of, write_as, write_to_legs};
+use crate::members::presence::{Presence, enter, is_held};
+use crate::members::{Member, Members, trust_of};
 use crate::scrub::{Difference, Judge, Usage, in_volume};
-use crate::seats::Comes;
 use crate::volume::{Part, Segment, Volume};
 
 /// What is known of one copy of a pool.
@@ -177,7 +177,7 @@ impl Volume {
             end: data,
             device: first.uuid,
             granularity: first.granularity,
-            role: crate::segment::Role::Device(Default::default()),
+            role: crate::volume::segment::Role::Device(Default::default()),
         };
         let owner = first.device.owner();
         let home = DeviceIdentity::of_numbers(home);

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use nacre_media::{Access, Device, LegState, Spans};
 use nacre_types::{BLOCK_SIZE, Uuid};
 
-use crate::copies::take_copy;
 use crate::create::{Caching, fit, leave_whole, table_entry, usable_size};
 use crate::disk::{Leg, Own};
-use crate::disks::forget_all;
 use crate::error::VolumeError;
+use crate::kinds::disk_copies::forget_all;
+use crate::kinds::memory_copies::take_copy;
+use crate::label::seats::Comes;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::labels::write_as;
 use crate::layout::{DATA_START, data_len};
-use crate::member::Members;
-use crate::seats::Comes;
-use crate::segment::units_of;
+use crate::members::Members;
+use crate::members::labels::write_as;
+use crate::volume::segment::units_of;
 use crate::volume::{Part, Volume};
 
 impl Volume {

@@ -1,5 +1,8 @@
 //! Finding all devices of a pool, starting from some of them.
 
+pub(crate) mod labels;
+pub(crate) mod presence;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,9 +12,9 @@ use nacre_types::Uuid;
 use rustix::io::Errno;
 
 use crate::error::VolumeError;
+use crate::label::stay::Stay;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::second_copy;
-use crate::stay::Stay;
 
 /// A device of the pool, with its label.
 pub(crate) struct Member {
