@@ -47,7 +47,7 @@ pub trait Disk {
     }
 
     /// A part of a range will be written soon. The disk may look what is there.
-    fn expect(&self, _range: Range<u64>) {}
+    fn prepare_write(&self, _range: Range<u64>) {}
 
     /// Begins to write what has gathered of a range, and does not wait for it.
     fn begin_writing(&self, _range: Range<u64>) {}

@@ -482,7 +482,7 @@ impl<D: Disk> Journal<D> {
             Ok(())
         })?;
         newest.each_run(HOME_MAX, |run, _| {
-            self.disk.expect(run);
+            self.disk.prepare_write(run);
             Ok::<_, JournalError>(())
         })?;
         let (mut buffer, mut written) = (Buffer::default(), 0);

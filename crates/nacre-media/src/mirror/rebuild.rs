@@ -13,10 +13,10 @@ use super::states::{LegState, States};
 use super::{Leg, Mirror, Spans};
 use crate::compare::{Finding, Judge};
 use crate::device::Device;
-use crate::each::each;
 use crate::error::{MediaError, MediaFailed};
 use crate::image::Words;
 use crate::map;
+use crate::parallel::each;
 use crate::token::Unfenced;
 
 /// How far a rebuild has got, in bytes.

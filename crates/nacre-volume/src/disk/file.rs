@@ -311,7 +311,7 @@ impl Disk for FileDisk {
         Some(HOME_BATCH)
     }
 
-    fn expect(&self, range: Range<u64>) {
+    fn prepare_write(&self, range: Range<u64>) {
         // Pages that are written in part are read first: now, beside what is done meanwhile.
         let page = BLOCK as u64;
         let ends = [range.start, range.end];

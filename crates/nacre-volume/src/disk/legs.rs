@@ -766,10 +766,10 @@ impl Disk for LegsDisk {
         self.homes.clone()
     }
 
-    fn expect(&self, range: Range<u64>) {
+    fn prepare_write(&self, range: Range<u64>) {
         // All at once; what fails is found out again by the write.
         let _ = self.remove_seals(range.clone());
-        self.each_of(range, |file, there| file.expect(there));
+        self.each_of(range, |file, there| file.prepare_write(there));
     }
 
     fn begin_writing(&self, range: Range<u64>) {

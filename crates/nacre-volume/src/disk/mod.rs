@@ -252,8 +252,8 @@ impl Disk for &DeviceDisk {
         self.way().gathers()
     }
 
-    fn expect(&self, range: Range<u64>) {
-        self.way().expect(range);
+    fn prepare_write(&self, range: Range<u64>) {
+        self.way().prepare_write(range);
     }
 
     fn begin_writing(&self, range: Range<u64>) {

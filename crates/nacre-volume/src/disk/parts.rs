@@ -280,8 +280,8 @@ impl Disk for PartsDisk {
         DATA_START..DATA_START + end
     }
 
-    fn expect(&self, range: Range<u64>) {
-        self.each(range, FileDisk::expect);
+    fn prepare_write(&self, range: Range<u64>) {
+        self.each(range, FileDisk::prepare_write);
     }
 
     fn begin_writing(&self, range: Range<u64>) {

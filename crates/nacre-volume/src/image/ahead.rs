@@ -40,7 +40,9 @@ pub(crate) fn write_ahead(
     homes: &[Range<u64>],
 ) -> Result<u64, JournalError> {
     let (disk, mut buffer) = (&cache.disk, cache.buffer());
-    homes.iter().for_each(|home| disk.expect(home.clone()));
+    homes
+        .iter()
+        .for_each(|home| disk.prepare_write(home.clone()));
     let (waited_for, gathered) = kinds_of(homes, disk.at_once());
     if waited_for.len() > 1 {
         cache.prepare_calls(image)?;

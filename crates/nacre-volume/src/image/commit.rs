@@ -45,7 +45,7 @@ pub(crate) fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(
     new.homes
         .0
         .iter()
-        .for_each(|home| disk.expect(home.clone()));
+        .for_each(|home| disk.prepare_write(home.clone()));
     if new.homes.0.len() <= few_writes(disk) {
         let pieces: Vec<_> = new
             .pieces()
