@@ -72,6 +72,9 @@ pub fn tell(failure: &Failure) {
              larger; raise the limit for nacre, programs may set theirs below `nacre run`"
         );
     }
+    if !Path::new("/proc/self/fd").exists() {
+        eprintln!("nacre: pools need /proc, which is not mounted here: `mount -t proc proc /proc`");
+    }
     if let Some(remedy) = nacre_media::remedy_for_few_fds(&text) {
         eprintln!("nacre: {remedy}");
     }

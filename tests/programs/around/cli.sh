@@ -14,6 +14,9 @@ with_one_pool() {
     echo "precious" >"$SCRATCH/text"
     refuses "no pool" "no device of a Nacre pool" "$NACRE" info "$SCRATCH/text"
     refuses "not there" "check the path" "$NACRE" info "$SCRATCH/nothing"
+    if unshare -m true 2>/dev/null; then
+        refuses "no /proc" "mount -t proc" unshare -m sh -c 'umount -l /proc; exec "$@"' sh "$NACRE" info "$SCRATCH/nothing"
+    fi
     same "info --json" "True True direct []" "$("$NACRE" info --json "$SCRATCH/a" |
         json '50 << 20 < d["bytes"] < 64 << 20, d["survives"]["process_death"], d["usage"]["mode"], d["used_by"]' | tr -d '(,)'"'")"
 
