@@ -20,6 +20,7 @@ use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
@@ -33,6 +34,9 @@ use std::time::{Duration, Instant};
 /// What a server says on its standard output.
 pub const MOUNTED: u8 = b'm';
 pub const STAYS: u8 = b's';
+
+/// Tells a server that a `nacre run` started it.
+const BELOW: &str = "--below";
 
 /// An attribute of folders that were made for a mount.
 const MADE: &str = "user.nacre.made";
@@ -169,7 +173,7 @@ impl MountPlace {
         let real = without_links(&mount.folder)?;
         // Of a run that was killed with its server.
         clear_dead(&real);
-        await_leaving(mount);
+        await_leaving(mount, &real);
         let free = || is_vacant(&real) || can_be_made(&real) || mount.by_kernel().is_some();
         let others = may_be_of_others(&real) == Ok(true);
         let possible = !mounts::is_outer(&mount.folder) && !others && free();
@@ -203,7 +207,7 @@ impl MountPlace {
 
     fn command(&self, choice: Choice) -> Command {
         let mut command = ourselves::command();
-        command.args(["mount", "--foreground", "--below"]);
+        command.args(["mount", "--foreground", BELOW]);
         if choice.read_only {
             command.arg("--read-only");
         }
@@ -308,13 +312,31 @@ fn is_vacant(folder: &Path) -> bool {
 
 /// Waits for a mount of another pool, or by another of its devices, whose programs have ended: its
 /// server is about to find that out. One that no `nacre run` made stays.
-fn await_leaving(mount: &Mount) {
+fn await_leaving(mount: &Mount, real: &Path) {
     let until = Instant::now() + LEAVES_WITHIN;
-    let is_left =
-        || mount.taken().is_some() && !any_program(|all| mounts::names_folder(all, &mount.folder));
+    let is_left = || {
+        mount.taken().is_some()
+            && is_below_run(real)
+            && !any_program(|all| mounts::names_folder(all, &mount.folder))
+    };
     while is_left() && Instant::now() < until {
         thread::sleep(LOOKS_EVERY);
     }
+}
+
+/// Whether a server that a `nacre run` started serves this folder.
+fn is_below_run(folder: &Path) -> bool {
+    of_processes("cmdline").any(|text| {
+        let mut words = text.split(|&byte| byte == 0);
+        let below = words.any(|word| word == BELOW.as_bytes());
+        below && words.any(|word| word == folder.as_os_str().as_bytes())
+    })
+}
+
+/// A file of each process below /proc, of those that may be read.
+fn of_processes(file: &str) -> impl Iterator<Item = Vec<u8>> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(move |entry| fs::read(entry.path().join(file)).ok())
 }
 
 /// Whether any program still expects this pool at this folder.
@@ -324,9 +346,7 @@ pub fn is_expected(folder: &Path, identity: &str) -> bool {
 
 /// Whether any program has pools of which this is true.
 fn any_program(of_mounts: impl Fn(&[u8]) -> bool) -> bool {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut environments = all.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
-    environments.any(|text| {
+    of_processes("environ").any(|text| {
         let mut settings = text.split(|&byte| byte == 0);
         settings
             .find_map(mounts::of_setting)
