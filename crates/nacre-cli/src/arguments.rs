@@ -51,6 +51,7 @@ pub enum Command {
     Sync(commands::sync::Arguments),
     Check(commands::check::Arguments),
     Scrub(commands::scrub::Arguments),
+    Trim(commands::trim::Arguments),
     Grow(commands::grow::Arguments),
     Device(commands::device::Arguments),
     Delete(commands::delete::Arguments),

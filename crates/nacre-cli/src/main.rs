@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => commands::info::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
         Command::Scrub(arguments) => commands::scrub::run(&arguments),
+        Command::Trim(arguments) => commands::trim::run(&arguments),
         Command::Grow(arguments) => commands::grow::run(&arguments),
         Command::Device(arguments) => commands::device::run(&arguments),
         Command::Delete(arguments) => commands::delete::run(&arguments),

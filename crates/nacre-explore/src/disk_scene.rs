@@ -74,6 +74,17 @@ const AGAIN: [Action; LENGTH] = [
     Action::Append("a", 3000),
 ];
 
+/// What is new goes home to what was sealed, and the sync between the two fails first.
+const SEALED: [Action; LENGTH] = [
+    Action::Append("a", 20_000),
+    Action::Append("b", 20_000),
+    Action::Truncate("a", 0),
+    Action::Append("a", 20_000),
+    Action::Fsync("a"),
+    Action::Truncate("b", 0),
+    Action::Append("b", 3000),
+];
+
 /// What each disk holds.
 type Images = Vec<Sectors>;
 
@@ -327,19 +338,21 @@ impl Disks {
         pool.store().set_mode(mode);
         let mut states = vec![examine(&pool)?];
         let mut actions = Vec::new();
+        let directed = self.directed(number);
         let played = (1..=LENGTH).try_for_each(|index| {
-            let action = match self.kind {
-                _ if self.is_again(number) => AGAIN[index - 1],
-                kind if kind.is_spread() && random.below(2) == 0 => {
+            let action = match (directed, self.kind) {
+                (Some(all), _) => all[index - 1],
+                (None, kind) if kind.is_spread() && random.below(2) == 0 => {
                     SPREAD[random.below(SPREAD.len() as u64) as usize]
                 }
-                _ => choose(&mut random, &states[index - 1]),
+                (None, _) => choose(&mut random, &states[index - 1]),
             };
             actions.push(action);
             step(&pool, (index, action), &mut states)?;
-            match self.is_again(number) {
-                true => Ok(()),
-                false => self.disturb(&pool, index, &mut random, &states),
+            match (directed, self.kind) {
+                (None, _) => self.disturb(&pool, index, &mut random, &states),
+                (Some(_), Kind::Twins) => self.fail_to_unseal(&pool, index),
+                (Some(_), _) => Ok(()),
             }
         });
         let leaves = random.below(2) == 0;
@@ -357,9 +370,25 @@ impl Disks {
         played.and(left).map(|()| (events, states, actions))
     }
 
-    /// Whether a sequence is [`AGAIN`], and nothing else.
-    fn is_again(&self, number: u64) -> bool {
-        self.kind == Kind::One && number.is_multiple_of(8)
+    /// The operations of a sequence that every seed plays, and nothing else.
+    fn directed(&self, number: u64) -> Option<&'static [Action; LENGTH]> {
+        match self.kind {
+            Kind::One if number.is_multiple_of(8) => Some(&AGAIN),
+            Kind::Twins if number == 0 => Some(&SEALED),
+            _ => None,
+        }
+    }
+
+    /// What is new goes home at the second attempt. Then all is sealed.
+    fn fail_to_unseal(&self, pool: &Fs, index: usize) -> Result<(), String> {
+        let goes = || pool.store().bring_news().map(drop).map_err(text);
+        with_syncs(true, goes)?;
+        goes()?;
+        mark(DiskMark::Committing(index));
+        self.scrub(pool)?;
+        pool.store().volume().checkpoint().map_err(text)?;
+        mark(DiskMark::Durable(index));
+        Ok(())
     }
 
     /// What others do between two operations.
@@ -370,6 +399,7 @@ impl Disks {
         random: &mut Random,
         states: &[Visible],
     ) -> Result<(), String> {
+        self.trim(pool, index, random)?;
         if random.below(2) == 0 {
             // Nothing is to be seen of it (D75).
             let fails = random.below(2) == 0;
@@ -411,6 +441,22 @@ impl Disks {
         match states.last() == Some(&examine(pool)?) {
             true => Ok(()),
             false => Err("what went came back as something else".into()),
+        }
+    }
+
+    /// Tells the disks of some units that are free. What else happens is not to depend on it.
+    fn trim(&self, pool: &Fs, index: usize, random: &Random) -> Result<(), String> {
+        if random.clone().below(3) != 0 {
+            return Ok(());
+        }
+        // It commits.
+        mark(DiskMark::Committing(index));
+        let once = &mut |_| ControlFlow::Break(());
+        let trimmed = pool.store().trim(false, once).map_err(text)?;
+        mark(DiskMark::Durable(index));
+        match trimmed.bytes {
+            0 => Err("nothing was trimmed".into()),
+            _ => Ok(()),
         }
     }
 

@@ -32,6 +32,7 @@ pub mod snapshot;
 pub mod survival;
 pub mod sync;
 pub mod top;
+pub mod trim;
 pub mod upkeep;
 mod verified;
 pub mod wear;

@@ -253,6 +253,36 @@ impl<'a> Allocator<'a> {
         self.free.fetch_add(freed, Relaxed);
     }
 
+    /// Holds free units from `from` on, which are not used for anything: `least` or more that lie
+    /// together.
+    pub(crate) fn hold(&self, from: UnitNo, least: u64, most: u64) -> Option<Run> {
+        let mut at = from.0;
+        while let Some(start) = self.next_clear(at) {
+            let Some(run) = self.take_at(start, most) else {
+                at = start + 1;
+                continue;
+            };
+            self.free.fetch_sub(run.count, Relaxed);
+            self.count_used(run);
+            if run.count >= least {
+                return Some(run);
+            }
+            self.let_go(run);
+            at = run.end().0;
+        }
+        None
+    }
+
+    /// Units that were held are free again, as if nothing had been.
+    pub(crate) fn let_go(&self, run: Run) {
+        let (start, end) = (run.start.0, run.end().0);
+        let freed = match self.special {
+            None => self.clear_bits(self.bits, start, end),
+            Some(special) => self.clear_in_front(special, start, end),
+        };
+        self.free.fetch_add(freed, Relaxed);
+    }
+
     /// Takes the 512 units of a 2 MiB-aligned group, wherever one is free.
     pub(crate) fn take_group(&self) -> Option<Run> {
         if let Some(spread) = self.special.and_then(Special::spread) {
@@ -622,10 +652,13 @@ impl<'a> Allocator<'a> {
         special.note_freed(start, end);
         let front = end.min(special.volume.front_units());
         self.clear_behind(special, start.max(front), end);
-        if start >= front {
-            return 0;
+        match start < front {
+            true => self.clear_in_front(special, start, front),
+            false => 0,
         }
-        let end = front;
+    }
+
+    fn clear_in_front(&self, special: Special<'_>, start: u64, end: u64) -> u64 {
         let mut cleared = self.clear_bits(self.bits, start, end);
         cleared -= self.close_again(special, start..end).min(cleared);
         if let Some(spread) = special.spread() {

@@ -15,7 +15,7 @@ use nacre_volume::{Access, Committer, MediaFailed, Numbers, Pace};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::alloc::Allocator;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::store::{Attachment, Store};
 
 /// The disk gets what was stored so long ago, unless the pool says how long.
@@ -121,12 +121,7 @@ impl Committer for Commits {
         let Some((attachment, me)) = self.user() else {
             return Ok(());
         };
-        let wanted = attachment.volume.next_version();
-        let done = attachment.with_commit_lock(me, || {
-            attachment.commit_locked(me, wanted)?;
-            Ok::<_, StoreError>(attachment.volume.checkpoint()?)
-        });
-        done.map_err(|_| MediaFailed)
+        attachment.bring_home(me).map_err(|_| MediaFailed)
     }
 }
 
@@ -208,6 +203,15 @@ impl Attachment {
             seen = group.seen();
         }
         Ok(())
+    }
+
+    /// The disk has all that was stored before, where it belongs, and its journal is empty.
+    fn bring_home(&self, me: SlotRef) -> Result<()> {
+        let wanted = self.volume.next_version();
+        self.with_commit_lock(me, || {
+            self.commit_locked(me, wanted)?;
+            Ok(self.volume.checkpoint()?)
+        })
     }
 
     /// As `commit_locked`, for all who are about to ask, too.
@@ -345,6 +349,16 @@ impl Store {
                 self.commit_now()
             }
         }
+    }
+
+    /// The disk has all that was stored before, where it belongs, and its journal is empty.
+    pub(crate) fn bring_home(&self) -> Result<()> {
+        self.attachment().bring_home(self.slot())
+    }
+
+    /// Works while nobody takes a version of the disk, nor writes one.
+    pub(crate) fn while_nobody_commits<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.attachment().with_commit_lock(self.slot(), work)
     }
 
     /// Whether whoever stays beside the programs should bring what is new home. Who commits does so

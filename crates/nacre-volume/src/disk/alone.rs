@@ -64,6 +64,9 @@ impl LegsDisk {
         };
         let one = seat.one().ok_or_else(|| failed("it is not there"));
         let done = one.and_then(work);
+        if done.is_err() {
+            self.doubt_seals();
+        }
         if done.is_err() && !self.still_lives(seat) {
             self.lose(seat.uuid);
             self.settle_labels()?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_cache::{Buffer, Disk, DiskFailed};
 use nacre_media::{
-    Device, FileCall, Results, SharedLegs, is_beyond_limit, lifted, write_at, write_back,
+    Device, FileCall, Results, SharedLegs, discard, is_beyond_limit, lifted, write_at, write_back,
 };
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
@@ -175,6 +175,19 @@ impl FileDisk {
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let all = [&self.through, &self.direct].into_iter().flatten();
         all.map(|fd| fd.as_fd())
+    }
+
+    /// Its device need not keep what it holds in a range, if it can be told. Files keep their room
+    /// unless `files` is set. Answers how many bytes that are.
+    pub fn discard(&self, range: &Range<u64>, files: bool) -> Result<u64, DiskFailed> {
+        if self.device.is_file() && !files {
+            return Ok(0);
+        }
+        match discard(self.device.fd(), range) {
+            Ok(true) => Ok(range.end - range.start),
+            Ok(false) => Ok(0),
+            Err(errno) => Err(failed(errno)),
+        }
     }
 
     /// The fd for its journal.

@@ -206,7 +206,7 @@ impl LegsDisk {
         &self.spans
     }
 
-    /// Not 0: what was removed of seals is removed durably.
+    /// What is known of seals that were removed (`sealed`).
     pub(super) fn seals_settled(&self) -> &AtomicU64 {
         let shared = self.shared.get();
         shared.map_or(&self.own_settled, SharedLegs::seals_settled)
@@ -434,6 +434,7 @@ impl LegsDisk {
             }
         }
         if current == 0 || lives {
+            self.doubt_seals();
             return Err(why.unwrap_or_else(|| failed("no disk is left")));
         }
         bad.into_iter().for_each(|uuid| self.lose(uuid));

@@ -107,7 +107,7 @@ impl PartDisk {
     }
 
     /// What failed names the disk, which is one of several.
-    fn named(&self, done: Result<(), DiskFailed>) -> Result<(), DiskFailed> {
+    fn named<T>(&self, done: Result<T, DiskFailed>) -> Result<T, DiskFailed> {
         let path = self.device.path().display();
         done.map_err(|DiskFailed(why)| DiskFailed(format!("{path}: {why}")))
     }
@@ -203,6 +203,14 @@ impl PartsDisk {
     }
 
     /// As `pieces`, for hints.
+    /// As [`FileDisk::discard`], of the parts that the range lies on.
+    pub fn discard(&self, range: &Range<u64>, files: bool) -> Result<u64, DiskFailed> {
+        let pieces = self.pieces(range.start, (range.end - range.start) as usize)?;
+        let each = pieces.iter();
+        each.map(|on| on.disk.named(on.disk.file.discard(&on.range(), files)))
+            .sum()
+    }
+
     fn each(&self, range: Range<u64>, mut work: impl FnMut(&FileDisk, Range<u64>)) {
         let pieces = self.pieces(range.start, (range.end - range.start) as usize);
         let pieces = pieces.into_iter().flatten();

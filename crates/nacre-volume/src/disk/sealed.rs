@@ -5,6 +5,7 @@
 //!   removes several waits once: a word that all processes share says whether there is anything to
 //!   wait for.
 
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::slice;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,9 +15,17 @@ use nacre_media::{Copies, Copy, LegState};
 use nacre_types::site;
 
 use super::legs::{Leg, LegsDisk, TURN};
+use super::one::One;
 
 /// Bytes of a seal.
 const WORD: usize = size_of::<u64>();
+
+/// Some were removed, perhaps not durably.
+const REMOVED: u64 = 0;
+/// All that were removed are so durably.
+const SETTLED: u64 = 1;
+/// A call failed. What the kernel had of removals may be lost, though it shows them (C13).
+const DOUBTFUL: u64 = 2;
 
 impl LegsDisk {
     /// Removes the seals of data that is about to be written; not yet durably.
@@ -33,9 +42,24 @@ impl LegsDisk {
             if seals == none {
                 return Ok(());
             }
-            self.seals_settled().store(0, SeqCst);
+            let word = self.seals_settled();
+            // What is in doubt stays so.
+            let _ = word.compare_exchange(SETTLED, REMOVED, SeqCst, SeqCst);
             disk.write(places.start, &none)
         })
+    }
+
+    /// As [`FileDisk::discard`](super::file::FileDisk::discard), of all disks that have the place.
+    pub fn discard(&self, range: &Range<u64>, files: bool) -> Result<u64, DiskFailed> {
+        self.break_seals(range.clone())?;
+        let (bytes, failure) = (Cell::new(0), RefCell::new(Ok(())));
+        self.each_of(range.clone(), |file, there| {
+            match file.discard(&there, files) {
+                Ok(more) => bytes.set(bytes.get() + more),
+                Err(why) => *failure.borrow_mut() = Err(why),
+            }
+        });
+        failure.into_inner().map(|()| bytes.get())
     }
 
     /// Data may be written to these places from now on (T4).
@@ -49,13 +73,24 @@ impl LegsDisk {
 
     /// What was removed of seals is removed durably, on return.
     pub fn settle_seals(&self) -> Result<(), DiskFailed> {
-        if self.seals_settled().load(SeqCst) != 0 {
+        let known = self.seals_settled().load(SeqCst);
+        if known == SETTLED {
             return Ok(());
         }
         let seals = self.spans().places(self.spans().all());
-        self.on_all(|disk| disk.settle(slice::from_ref(&seals)))?;
-        self.seals_settled().store(1, SeqCst);
+        self.on_all(|disk| {
+            if known == DOUBTFUL {
+                write_again(disk, &seals)?;
+            }
+            disk.settle(slice::from_ref(&seals))
+        })?;
+        self.seals_settled().store(SETTLED, SeqCst);
         Ok(())
+    }
+
+    /// A call failed on a disk that may go on.
+    pub(super) fn doubt_seals(&self) {
+        self.seals_settled().store(DOUBTFUL, SeqCst);
     }
 
     /// What a span was when it was sealed, by any disk that is current. Nobody commits.
@@ -144,4 +179,11 @@ impl LegsDisk {
             }
         })
     }
+}
+
+/// Writes what is there once more, as the kernel may think that the disk has it.
+fn write_again(disk: One<'_>, places: &Range<u64>) -> Result<(), DiskFailed> {
+    let mut bytes = vec![0; (places.end - places.start) as usize];
+    disk.read(places.start, &mut bytes)?;
+    disk.write(places.start, &bytes)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use nacre_media::{Image, MediaFailed};
 use nacre_types::{UNIT_SIZE, UnitNo, VolumeOffset};
 
+use crate::error::VolumeError;
 use crate::image::ahead::len;
 use crate::layout::{DATA_START, LEAST_ROOM};
 use crate::scrub::in_volume;
@@ -169,6 +170,25 @@ impl Volume {
         if let Some((image, at)) = self.imaged(at) {
             image.drop_range(at..at + len);
         }
+    }
+
+    /// Units that are free in the version that the disk has and in its journal, and that nobody
+    /// takes meanwhile: the disk need not keep what it holds there. Files keep their room unless
+    /// `files` is set. Answers how many bytes of devices that are. Nobody commits meanwhile.
+    pub fn discard(&self, at: VolumeOffset, len: u64, files: bool) -> Result<u64, VolumeError> {
+        let Some((cache, _)) = self.cached() else {
+            return Ok(0);
+        };
+        let (mut done, mut bytes) = (0, 0);
+        while done < len {
+            let (_, there, room) = self.find(at.add(done));
+            let more = room.min(len - done);
+            let range = there.get()..there.get() + more;
+            let taken = cache.disk.discard(&range, files);
+            bytes += taken.map_err(|why| cache.failed(why.into()))?;
+            done += more;
+        }
+        Ok(bytes)
     }
 
     /// Whether a range of one device is in memory now.
