@@ -78,11 +78,11 @@ const AGAIN: [Action; LENGTH] = [
 const SEALED: [Action; LENGTH] = [
     Action::Append("a", 20_000),
     Action::Append("b", 20_000),
-    Action::Truncate("a", 0),
     Action::Append("a", 20_000),
-    Action::Fsync("a"),
-    Action::Truncate("b", 0),
-    Action::Append("b", 3000),
+    Action::Append("b", 20_000),
+    Action::Append("a", 20_000),
+    Action::Append("b", 20_000),
+    Action::Append("a", 20_000),
 ];
 
 /// What each disk holds.
@@ -483,7 +483,10 @@ impl Disks {
             for choice in 0..SAMPLES + 2 {
                 *images += 1;
                 let image = images_of(&under_way, choice, &mut random);
-                let lost = self.choose_lost(&mut random);
+                let lost = match self.directed(number) {
+                    Some(_) => None,
+                    None => self.choose_lost(&mut random),
+                };
                 let again = random.below(self.nested()) == 0;
                 let look = Look {
                     records: again,

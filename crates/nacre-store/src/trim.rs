@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use nacre_types::{UNIT_SHIFT, UNIT_SIZE, UnitNo};
+use nacre_types::{UNIT_SHIFT, UNIT_SIZE, UnitNo, site};
 
 use crate::alloc::{Allocator, Run};
 use crate::error::Result;
@@ -96,7 +96,9 @@ impl Store {
     }
 
     fn discard(&self, held: &[Run], files: bool, done: &mut Trimmed) -> Result<()> {
-        self.bring_home()?;
+        if site::step() {
+            self.bring_home()?;
+        }
         for run in held {
             let (at, len) = (run.start.offset(), run.count * UNIT_SIZE);
             let bytes = self.while_nobody_commits(|| self.volume().discard(at, len, files))?;
