@@ -591,6 +591,11 @@ fn descriptors() {
 }
 
 #[test]
+fn what_is_forked_below_another_root_has_the_pool() {
+    check("other_root");
+}
+
+#[test]
 fn what_is_forked_where_nothing_is_found_runs_without_the_pool() {
     check("nowhere");
 }

@@ -31,7 +31,7 @@ pub use gate::StoreGate;
 pub use liveness::group::CommitGroup;
 pub use liveness::lock::{DeadOwner, OwnedLock, report_stalls, stall_text};
 pub use liveness::process::{
-    LookOnce, has_moved, is_number_running, look_once, namespaces_may_differ,
+    LookOnce, has_moved, is_number_running, keep_proc, look_once, namespaces_may_differ,
 };
 pub use liveness::slot::Slot;
 pub use memory::geometry::Geometry;

@@ -139,6 +139,16 @@ os.waitpid(child, 0)'
     mkdir -p root/dev
     mknod -m 666 root/dev/null c 1 3
     gives "a device" gone chroot root /bin/busybox sh -c 'echo never >/dev/null && echo gone'
+    python3 -c '
+import os
+log = open("log", "w", buffering=1)
+os.chroot("root")
+os.chdir("/")
+if not os.fork():
+    log.write(open("/there").readline())
+    os._exit(0)
+print(os.wait()[1], file=log)'
+    gives "what is forked below another root" $'inside\n0' cat log
     refuses "a file" "Not a directory" chroot root/there /bin/cat
     gives "where one still is" here sh -c 'chroot root/bin/none /bin/cat 2>/dev/null; ls -d root >/dev/null && echo here'
 }

@@ -1,13 +1,18 @@
 //! The working directory, and marks of fanotify.
 
+use std::os::fd::AsRawFd;
+
 use libc::{SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_umask};
+use nacre_media::lifted;
 use nacre_vfs::Reply;
+use rustix::fs::{Mode, OFlags};
 
 use crate::entry::call::{Call, Verdict, path_at, path_in};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
-use crate::program::by_kernel;
+use crate::program::{by_kernel, descriptors};
 use crate::runtime::environment;
+use crate::runtime::tls::thread;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -43,6 +48,7 @@ fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
     c.vfs().open_all();
     by_kernel::keep_roots(c.vfs());
+    keep_proc();
     let changed = c.on_path(path_in(0), &|vfs, _, path| vfs.chroot(path));
     let in_a_pool = matches!(changed, Err(Stop::Errno(libc::EOPNOTSUPP)));
     let result = if in_a_pool {
@@ -55,6 +61,19 @@ fn chroot(c: &mut Call<'_>) -> Verdict {
         environment::root_changed(in_a_pool);
     }
     Ok(result)
+}
+
+/// For what is forked below the new root directory.
+fn keep_proc() {
+    // A child in its parent's memory has descriptors of its own.
+    if thread().origin.view().is_some() {
+        return;
+    }
+    nacre_session::keep_proc(|| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = lifted(rustix::fs::open(c"/proc", flags, Mode::empty()).ok()?);
+        descriptors::keep_internal(proc.as_raw_fd()).then_some(proc)
+    });
 }
 
 /// Into a folder of a pool, if the kernel can show it.

@@ -68,6 +68,20 @@ impl Target {
         }
     }
 
+    /// Number and arguments of the kernel's call; `execve` where that does, for tracers and filters
+    /// that know no other one (PRoot).
+    fn call(&self, path: usize, vectors: [usize; 2]) -> (libc::c_long, [usize; 6]) {
+        let [arguments, environment] = vectors;
+        if self.dir == libc::AT_FDCWD && self.flags == 0 {
+            return (libc::SYS_execve, [path, arguments, environment, 0, 0, 0]);
+        }
+        let (dir, flags) = (self.dir as usize, self.flags as usize);
+        (
+            libc::SYS_execveat,
+            [dir, path, arguments, environment, flags, 0],
+        )
+    }
+
     /// Lets go of memory of ours.
     fn close(&self) {
         if self.memory {
@@ -658,19 +672,12 @@ fn run(c: &mut Call<'_>, target: &Target, mut image: Image) -> Verdict {
     image.environment.push(0);
     let path = image.keep(&target.path);
     let (arguments, environment) = (image.arguments.as_ptr(), image.environment.as_ptr());
-    let args = [
-        target.dir as usize,
-        path,
-        arguments as usize,
-        environment as usize,
-        target.flags as usize,
-        0,
-    ];
+    let (number, args) = target.call(path, [arguments as usize, environment as usize]);
     // Moving the image moves none of its heap blocks.
     let kept = process::keep_for_parent(image);
     let alternate = signals::before_exec();
     // A parent whose memory we share goes on with this thread state, and finds itself outside.
-    let result = c.outside(libc::SYS_execveat as usize, args);
+    let result = c.outside(number as usize, args);
     signals::after_failed_exec(alternate);
     target.close();
     drop(kept);

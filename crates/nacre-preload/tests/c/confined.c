@@ -67,6 +67,25 @@ static int only_signals_to_itself(void) {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+/* A filter, or a tracer (PRoot), may know no other call that executes programs than the one that was asked for. */
+static void executes(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execveat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    pid_t child = fork();
+    if (!child) {
+        if (!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+            execl("/bin/true", "true", NULL);
+        }
+        _exit(1);
+    }
+    CHECK(status_of(child) == 0);
+}
+
 static void *opens(void *unused) {
     struct stat st;
     return stat("here", &st) ? "no" : NULL;
@@ -232,5 +251,6 @@ int main(void) {
     trapped();
     reading();
     landlocked();
+    executes();
     return failures;
 }

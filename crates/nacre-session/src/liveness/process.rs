@@ -1,9 +1,11 @@
 //! Which processes live: pid plus start time, read from /proc.
 
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat_raw, stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat_raw, statat};
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, getpid, test_kill_process};
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// One process for all time: process numbers recur, but not with the same start time.
@@ -33,6 +35,23 @@ pub fn namespaces_may_differ() {
 /// Whether this process is, or has been, where namespaces may differ.
 pub fn has_moved() -> bool {
     MOVED.load(Relaxed) || is_far()
+}
+
+/// /proc as this process, or one that it was forked from, saw it before its root directory changed.
+static PROC: OnceLock<Option<OwnedFd>> = OnceLock::new();
+
+/// From now on /proc is reached by the descriptor that `open` gives, if any: a new root directory
+/// may have no /proc. What the first call found stays.
+pub fn keep_proc(open: impl FnOnce() -> Option<OwnedFd>) {
+    PROC.get_or_init(open);
+}
+
+/// A path below /proc, as `openat` and the like take it.
+pub(crate) fn in_proc(path: &str) -> (BorrowedFd<'static>, &str) {
+    match PROC.get() {
+        Some(Some(proc)) => (proc.as_fd(), path.strip_prefix("/proc/").unwrap_or(path)),
+        _ => (CWD, path),
+    }
 }
 
 /// What a process has found out of itself, while it attaches: it does not change then.
@@ -207,8 +226,10 @@ pub fn is_number_running(pid: u32) -> bool {
 fn exists(pid: u32) -> bool {
     if is_far() {
         let mut path = [0; 32];
-        return path_of(pid, "", &mut path)
-            .is_none_or(|path| !matches!(stat(path), Err(Errno::NOENT)));
+        return path_of(pid, "", &mut path).is_none_or(|path| {
+            let (proc, path) = in_proc(path);
+            !matches!(statat(proc, path, AtFlags::empty()), Err(Errno::NOENT))
+        });
     }
     match Pid::from_raw(pid as i32) {
         Some(pid) => test_kill_process(pid) != Err(Errno::SRCH),
@@ -229,7 +250,8 @@ pub(crate) fn namespaces() -> Option<(u64, u64)> {
 /// twice as long.
 fn namespace(path: &str) -> Option<u64> {
     let mut text = [0; 64];
-    let len = readlinkat_raw(CWD, path, &mut text[..]).ok()?;
+    let (proc, path) = in_proc(path);
+    let len = readlinkat_raw(proc, path, &mut text[..]).ok()?;
     let (_, number) = std::str::from_utf8(&text[..len]).ok()?.split_once(":[")?;
     number.strip_suffix(']')?.parse().ok()
 }
@@ -284,7 +306,8 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 }
 
 fn read_small(path: &str, into: &mut [u8]) -> Result<usize, Errno> {
-    let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (proc, path) = in_proc(path);
+    let fd = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     loop {
         match read(&fd, &mut *into) {
             Ok(0) => return Err(Errno::NODATA),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
 use crate::Session;
-use crate::liveness::process;
+use crate::liveness::process::{self, in_proc};
 use crate::watch::table::Watch;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -39,7 +39,8 @@ impl Session {
 /// The inodes that any instance watches, and a process that has it. `None` if /proc tells nothing.
 fn watched_by_anybody() -> Option<HashMap<u64, u32>> {
     let mut found = HashMap::new();
-    let proc = openat(rustix::fs::CWD, "/proc", FOLDER, Mode::empty()).ok()?;
+    let (proc, path) = in_proc("/proc/.");
+    let proc = openat(proc, path, FOLDER, Mode::empty()).ok()?;
     for entry in Dir::read_from(&proc).ok()?.flatten() {
         let pid: Option<u32> = entry.file_name().to_str().ok().and_then(|n| n.parse().ok());
         if let Some(pid) = pid {
@@ -53,7 +54,8 @@ fn watched_by_anybody() -> Option<HashMap<u64, u32>> {
 /// The inodes that the instances of a process watch; `None` for one that shows nothing.
 fn watched_by(process: &str) -> Option<Vec<u64>> {
     let fds = format!("/proc/{process}/fd");
-    let fd = openat(rustix::fs::CWD, &fds[..], FOLDER, Mode::empty()).ok()?;
+    let (proc, path) = in_proc(&fds);
+    let fd = openat(proc, path, FOLDER, Mode::empty()).ok()?;
     let mut inodes = Vec::new();
     for entry in Dir::read_from(&fd).ok()?.flatten() {
         let is_instance = readlinkat(&fd, entry.file_name(), Vec::new())
@@ -68,12 +70,8 @@ fn watched_by(process: &str) -> Option<Vec<u64>> {
 /// The inodes that one instance watches.
 fn watched_through(process: &str, number: &str) -> Vec<u64> {
     let path = format!("/proc/{process}/fdinfo/{number}");
-    let Ok(fd) = openat(
-        rustix::fs::CWD,
-        &path[..],
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) else {
+    let (proc, path) = in_proc(&path);
+    let Ok(fd) = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
         return Vec::new();
     };
     let mut text = Vec::new();
