@@ -90,17 +90,10 @@ fn now_home(image: &Image, next: At) {
         .store(next.number, SeqCst);
 }
 
-/// What the word says while the disk alone knows where the journal is: after a failure, when any
-/// number of steps may have reached it.
-const MANY_STEPS: u64 = 1;
-/// As [`MANY_STEPS`], while one record or header is under way: whoever writes it may die.
-const ONE_STEP: u64 = 2;
-
-/// A record or a header is under way, until [`set_position`].
+/// A record or a header is under way, until [`set_position`]: whoever writes it may fail or die. Or
+/// the image has just come to the disk.
 fn begin_step(image: &Image) {
-    let unknown = image.word(ImageWord::JournalUnknown, 0);
-    // What is less known stays so.
-    let _ = unknown.compare_exchange(0, ONE_STEP, SeqCst, SeqCst);
+    image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
 }
 
 /// Notes where the journal is now.
@@ -316,7 +309,8 @@ impl Volume {
         cache.look_for_room(&image)?;
         set_position(&image, journal.position());
         if writable && !has_records {
-            // Nobody knows how whoever wrote the header has ended: who commits first affirms it.
+            // Nobody knows how whoever wrote the header has ended: who commits first affirms it, and
+            // writes one of this image's own (J8).
             begin_step(&image);
         }
         image.set_room(cache.room(&image));
@@ -369,22 +363,12 @@ impl Volume {
         let journal = cache
             .open_journal(self.uuid())
             .map_err(|why| cache.failed(why))?;
-        let (found, known) = (journal.position(), surely_written(image));
-        // Whoever writes a record or a header may die before it notes that. After failures more of
-        // them may have reached the disk.
-        let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst);
-        let most = match unknown {
-            MANY_STEPS => u64::MAX / 2,
-            _ => 1,
-        };
-        let is_of_disk =
-            journal.goes_on_from(known, most) && found.turn.wrapping_sub(known.turn) <= most;
+        let is_of_disk = journal.goes_on_from(surely_written(image));
         if is_of_disk {
-            set_position(image, found);
-            if unknown != 0 {
-                // The next who commits looks again, and affirms what was found.
-                begin_step(image);
-            }
+            set_position(image, journal.position());
+            // The next who commits looks again, affirms what was found, and writes a header: another
+            // image may be there that goes on from the same (J8).
+            begin_step(image);
             // Of pages that could not be written while nobody had it open nobody is told.
             now_home(image, At::default());
         }
@@ -622,8 +606,7 @@ impl Volume {
         cache.keep_buffer(version.journaled.into_buffer());
         written.map(drop).map_err(|why| {
             image.not_written();
-            let unknown = image.word(ImageWord::JournalUnknown, 0);
-            unknown.store(MANY_STEPS, SeqCst);
+            begin_step(image);
             image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
             cache.failed(why)
         })
@@ -680,6 +663,8 @@ impl Volume {
         if unknown {
             let mut journal = cache.open_journal(self.uuid())?;
             journal.affirm()?;
+            set_position(image, journal.position());
+            bring_home(&mut journal, image)?;
             return Ok(journal);
         }
         let place = (cache.at, cache.len);
