@@ -203,16 +203,15 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Whether the journal, which has just been opened, may go on from where another one was: what
-    /// it has is what that one had, and perhaps `more` records. Without records from then, numbers
-    /// alone tell.
-    pub fn goes_on_from(&self, position: Position, more: u64) -> bool {
-        let behind = self.next.wrapping_sub(position.next);
-        let known = position.next.wrapping_sub(self.first);
-        let same = usize::try_from(known)
-            .ok()
-            .and_then(|known| self.found.get(known));
-        behind <= more && same.is_none_or(|&past| past == position.past)
+    /// Whether the journal, which has just been opened, may go on from where another one was: it is
+    /// there, or one step further, which its user may not have noted. Who uses it beside that one
+    /// begins with a header (J8), so he is a step further before his first record, and two with it.
+    pub fn goes_on_from(&self, position: Position) -> bool {
+        let headers = self.turn.wrapping_sub(position.turn);
+        let records = self.next.wrapping_sub(position.next);
+        let known = usize::try_from(position.next.wrapping_sub(self.first)).ok();
+        let past = known.and_then(|known| self.found.get(known));
+        headers.saturating_add(records) <= 1 && past == Some(&position.past)
     }
 
     /// Whether the other journal is where this one is, or was before its last step. Both have just

@@ -20,6 +20,8 @@
 //! - J7: Nothing is written behind a record or a header that may not be durable: whoever goes on
 //!   where another one failed or died writes it again first, where it is: of the same bytes a torn
 //!   write leaves the same ([`Journal::affirm`]).
+//! - J8: Whoever comes to a journal writes a header before his first record. So a record that was
+//!   not noted behind a known header is of whom noted that one ([`Journal::goes_on_from`]).
 //! - J4: A header is written over the older of two, so a torn one leaves the newer.
 #![forbid(unsafe_code)]
 

@@ -623,15 +623,40 @@ fn a_copy_that_went_its_own_way_is_not_gone_on_with() {
             },
             Position { past: 0, ..other }
         );
-        let goes_on = |disk: &[u8], more| {
+        let goes_on = |disk: &[u8]| {
             let (model, _) = open(disk);
             let journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-            journal.goes_on_from(position, more)
+            journal.goes_on_from(position)
         };
-        assert!(goes_on(&mine, 0) && !goes_on(&theirs, 0) && !goes_on(&first, 1));
-        let more = gone_on(&mine, &[5], false).0;
+        assert!(goes_on(&mine) && !goes_on(&theirs) && !goes_on(&first));
+        let one_more = gone_on(&mine, &[5], false).0;
+        let two_more = gone_on(&gone_on(&mine, &[5], true).0, &[6], false).0;
         let theirs = gone_on(&theirs, &[5], false).0;
-        assert!(goes_on(&more, 1) && !goes_on(&more, 0) && !goes_on(&theirs, 1));
+        assert!(goes_on(&one_more) && !goes_on(&two_more) && !goes_on(&theirs));
+    }
+}
+
+#[test]
+fn somebodys_record_behind_a_header_of_his_own_is_not_gone_on_with() {
+    for (before, after) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        let model = Model::new(empty(), usize::MAX, Fault::None);
+        let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        for byte in 0..before {
+            append(&mut journal, byte).unwrap();
+        }
+        let position = journal.position();
+        let goes_on = || {
+            let journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+            journal.goes_on_from(position)
+        };
+        // Who came to it has changed nothing so far.
+        journal.checkpoint().unwrap();
+        assert!(goes_on());
+        append(&mut journal, 7).unwrap();
+        for _ in 0..after {
+            journal.checkpoint().unwrap();
+        }
+        assert!(!goes_on(), "{before} {after}");
     }
 }
 

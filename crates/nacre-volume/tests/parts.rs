@@ -39,6 +39,29 @@ impl Pool {
         self.0.imaged(name)
     }
 
+    /// With an image in a file of this name, which outlives whoever uses it.
+    fn open_in(&self, image: &str) -> Volume {
+        fs::write(self.path(image), []).unwrap();
+        let volume = Volume::open(&self.path("a"), Access::ReadWrite).unwrap();
+        volume.make_image(self.image(image)).unwrap();
+        volume
+    }
+
+    /// With the image that was left in a file of this name, unless that is of no use.
+    fn join(&self, name: &str, image: &str) -> Option<Volume> {
+        let volume = Volume::open(&self.path(name), Access::ReadWrite).unwrap();
+        let joined = volume.join_image(self.image(image)).unwrap();
+        joined.then_some(volume)
+    }
+
+    fn image(&self, name: &str) -> OwnedFd {
+        let file = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(self.path(name));
+        file.unwrap().into()
+    }
+
     fn grow(&self, name: &str) -> Result<Volume, VolumeError> {
         let added = self.0.spec(name, SIZE);
         Volume::grow(&[&self.path("a")], &added, CAREFUL)
@@ -194,21 +217,44 @@ fn what_went_comes_back_from_its_disk() {
 #[test]
 fn what_was_not_committed_is_in_the_image_of_all() {
     let pool = Pool::new(&["a", "b"]);
-    let volume = Volume::open(&pool.path("a"), Access::ReadWrite).unwrap();
-    let named = pool.path("image");
-    fs::write(&named, []).unwrap();
-    let open = || -> OwnedFd {
-        let file = fs::File::options().read(true).write(true).open(&named);
-        file.unwrap().into()
-    };
-    volume.make_image(open()).unwrap();
+    let volume = pool.open_in("image");
     let place = border(&volume);
     store(&volume, place, b"there");
     drop(volume);
-    let volume = Volume::open(&pool.path("b"), Access::ReadWrite).unwrap();
-    assert!(volume.join_image(open()).unwrap());
+    let volume = pool.join("b", "image").unwrap();
     assert_eq!(bytes(&volume, place, 5), b"there");
     assert_eq!(pool.on("b", 0, 5), [0; 5]);
+}
+
+#[test]
+fn memory_does_not_count_when_somebody_has_used_the_disks_without_it() {
+    for (committed, then_checkpoint) in [(false, false), (true, false), (true, true)] {
+        let pool = Pool::new(&["a", "b"]);
+        let mine = pool.open_in("mine");
+        let place = border(&mine);
+        if committed {
+            store(&mine, place, b"both");
+            commit(&mine);
+        }
+        store(&mine, place, b"mine");
+        drop(mine);
+        // Who changes nothing takes nothing away.
+        let theirs = pool.open_in("theirs");
+        store(&theirs, place.add(4096), b"lost");
+        drop(theirs);
+        let mine = pool.join("a", "mine").unwrap();
+        assert_eq!(bytes(&mine, place, 4), b"mine");
+        drop(mine);
+        let theirs = pool.join("a", "theirs").unwrap();
+        store(&theirs, place, b"their");
+        commit(&theirs);
+        if then_checkpoint {
+            theirs.checkpoint().unwrap();
+        }
+        drop(theirs);
+        assert!(pool.join("a", "mine").is_none(), "{committed}");
+        assert_eq!(bytes(&pool.open("a"), place, 5), b"their");
+    }
 }
 
 #[test]

@@ -256,6 +256,31 @@ fn disks_that_hold_each_a_part_leave_one_after_the_other() {
     }
 }
 
+#[test]
+fn what_removed_objects_still_name_may_leave() {
+    let files = disks(&["a", "b"], 64 * MIB, "4K");
+    let fs = attach_disks(&files, "a");
+    let folders: Vec<String> = (0..60).map(|number| format!("folder {number}")).collect();
+    for folder in &folders {
+        let folder = dir(&fs, fs.root(), folder);
+        (0..40).for_each(|number| drop(file(&fs, folder, &format!("file {number}"))));
+    }
+    for folder in folders.iter().filter(|folder| !folder.ends_with('7')) {
+        let node = open(&fs, folder);
+        for number in 0..40 {
+            let name = format!("file {number}");
+            fs.unlink(&root(), node, name.as_bytes()).expect("unlink");
+        }
+        fs.rmdir(&root(), fs.root(), folder.as_bytes())
+            .expect("rmdir");
+    }
+    fs.into_store().detach().expect("detach");
+    leaves(&files, "a", "b");
+    let fs = attach_disks(&files, "a");
+    assert_eq!(names(&fs, open(&fs, "folder 7")).len(), 40);
+    assert_sound_without_leaks(fs.store());
+}
+
 /// Attaches a pool that was opened before it changed.
 fn is_the_pool_as_it_is(opened: Volume, files: &PoolFiles, by: &str) {
     let fs = Fs::new(Store::attach(opened, &PRIVATE).expect("attach"));

@@ -145,9 +145,13 @@ fn scan_blocks(store: &Store, next: &AtomicU64) -> Found {
 
 /// Says that the root nodes of all objects whose onodes lie in a unit will be loaded: most trees of
 /// objects are one node, and most of the time of a scan is waiting for it.
+///
+/// Onodes that are not in use are left out: what they name may have left with a device, and a load
+/// there fails the volume.
 fn expect_roots(store: &Store, onodes: UnitNo) {
-    for place in (0..UNIT_SIZE).step_by(ONODE_SIZE) {
-        let onode = onodes.offset().add(place);
+    let all = (0..UNIT_SIZE).step_by(ONODE_SIZE);
+    let all = all.map(|place| onodes.offset().add(place));
+    for onode in all.filter(|onode| is_in_use(store, *onode)) {
         for tree in [Tree::Entries, Tree::Xattrs] {
             let word = store.volume().load_u64(root_word_at(onode, tree));
             let root = word & CheckedWord::MAX;
@@ -187,10 +191,14 @@ pub(crate) fn for_each_object_of(
     for index in 0..ONODES_PER_BLOCK {
         let id = ObjectId(block * ONODES_PER_BLOCK + index);
         let onode = onode_address(unit, index);
-        if id.0 != 0 && store.volume().load_u32(onode.add(ONODE_MODE_AT)) != 0 {
+        if id.0 != 0 && is_in_use(store, onode) {
             visit(id, onode);
         }
     }
+}
+
+fn is_in_use(store: &Store, onode: VolumeOffset) -> bool {
+    store.volume().load_u32(onode.add(ONODE_MODE_AT)) != 0
 }
 
 fn scan_object(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Found) {

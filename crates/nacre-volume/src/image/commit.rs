@@ -14,7 +14,7 @@ use crate::disk::DeviceDisk;
 use crate::disk::cache::Cache;
 use crate::error::VolumeError;
 use crate::image::ahead::{FEW_WRITES, len};
-use crate::image::position::{MANY_STEPS, begin, begin_step, now_home, position, set_position};
+use crate::image::position::{begin, begin_step, now_home, position, set_position};
 use crate::image::version::{Copies, Version, VersionRoom};
 use crate::volume::Volume;
 
@@ -233,8 +233,7 @@ impl Volume {
         cache.keep_buffer(version.journaled.into_buffer());
         written.map(drop).map_err(|why| {
             image.not_written();
-            let unknown = image.word(ImageWord::JournalUnknown, 0);
-            unknown.store(MANY_STEPS, SeqCst);
+            begin_step(image);
             image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
             cache.failed(why)
         })
@@ -291,6 +290,8 @@ impl Volume {
         if unknown {
             let mut journal = cache.open_journal(self.uuid())?;
             journal.affirm()?;
+            set_position(image, journal.position());
+            bring_home(&mut journal, image)?;
             return Ok(journal);
         }
         let place = (cache.at, cache.len);

@@ -16,7 +16,7 @@ use nacre_types::UNIT_SIZE;
 
 use crate::disk::cache::{Cache, CacheInfo};
 use crate::error::VolumeError;
-use crate::image::position::{MANY_STEPS, begin_step, now_home, set_position, surely_written};
+use crate::image::position::{begin_step, now_home, set_position, surely_written};
 use crate::volume::Volume;
 
 /// Stores wait for a commit when so much of the journal's room is dirty.
@@ -81,7 +81,8 @@ impl Volume {
         cache.look_for_room(&image)?;
         set_position(&image, journal.position());
         if writable && !has_records {
-            // Nobody knows how whoever wrote the header has ended: who commits first affirms it.
+            // Nobody knows how whoever wrote the header has ended: who commits first affirms it,
+            // and writes one of this image's own (J8).
             begin_step(&image);
         }
         image.set_room(cache.room(&image));
@@ -134,22 +135,12 @@ impl Volume {
         let journal = cache
             .open_journal(self.uuid())
             .map_err(|why| cache.failed(why))?;
-        let (found, known) = (journal.position(), surely_written(image));
-        // Whoever writes a record or a header may die before it notes that. After failures more of
-        // them may have reached the disk.
-        let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst);
-        let most = match unknown {
-            MANY_STEPS => u64::MAX / 2,
-            _ => 1,
-        };
-        let is_of_disk =
-            journal.goes_on_from(known, most) && found.turn.wrapping_sub(known.turn) <= most;
+        let is_of_disk = journal.goes_on_from(surely_written(image));
         if is_of_disk {
-            set_position(image, found);
-            if unknown != 0 {
-                // The next who commits looks again, and affirms what was found.
-                begin_step(image);
-            }
+            set_position(image, journal.position());
+            // The next who commits looks again, affirms what was found, and writes a header:
+            // another image may be there that goes on from the same (J8).
+            begin_step(image);
             // Of pages that could not be written while nobody had it open nobody is told.
             now_home(image, At::default());
         }

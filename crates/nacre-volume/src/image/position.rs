@@ -49,18 +49,10 @@ pub(crate) fn now_home(image: &Image, next: At) {
         .store(next.number, SeqCst);
 }
 
-/// What the word says while the disk alone knows where the journal is: after a failure, when any
-/// number of steps may have reached it.
-pub(crate) const MANY_STEPS: u64 = 1;
-
-/// As [`MANY_STEPS`], while one record or header is under way: whoever writes it may die.
-pub(crate) const ONE_STEP: u64 = 2;
-
-/// A record or a header is under way, until [`set_position`].
+/// A record or a header is under way, until [`set_position`]: whoever writes it may fail or die. Or
+/// the image has just come to the disk.
 pub(crate) fn begin_step(image: &Image) {
-    let unknown = image.word(ImageWord::JournalUnknown, 0);
-    // What is less known stays so.
-    let _ = unknown.compare_exchange(0, ONE_STEP, SeqCst, SeqCst);
+    image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
 }
 
 /// Notes where the journal is now.

@@ -714,13 +714,16 @@ pub(crate) fn write(device: &Arc<Device>, label: &LabelInfo) -> Result<(), Volum
     put_copies(device, label.own().size, encode(label).as_bytes())
 }
 
-/// Whether the second copy alone says what the label is: a crash came between the two.
-fn second_counts(device: &Arc<Device>, second: u64) -> Result<bool, VolumeError> {
+/// Whether the first copy does not say what the label is: a crash came between the two, or there is
+/// none. A device that gets its first label begins as one of a pool before anything else of it says
+/// so: else it would seem to be written over.
+fn first_counts_less(device: &Arc<Device>, second: u64) -> Result<bool, VolumeError> {
     let sequence = |copy: Copy| match copy {
         Copy::Good(label) => Some(label.sequence),
         _ => None,
     };
-    Ok(sequence(read_copy(device, second)?) > sequence(read_copy(device, 0)?))
+    let [first, second] = [read_copy(device, 0)?, read_copy(device, second)?].map(sequence);
+    Ok(first.is_none() || second > first)
 }
 
 /// Destroys both copies of a label on a device of `size` bytes.
@@ -748,7 +751,7 @@ fn order(device: &Arc<Device>, size: u64) -> Result<Vec<u64>, VolumeError> {
     let mut order: Vec<u64> = second.into_iter().chain([0]).collect();
     if let Some(second) = second
         && site::step()
-        && second_counts(device, second)?
+        && first_counts_less(device, second)?
     {
         order.reverse();
     }

@@ -101,6 +101,8 @@ fn the_copy_that_alone_counts_is_written_last() {
     let (file, device) = empty_device(folder.path());
     let second = second_copy(SIZE).unwrap();
     let mut label = label();
+    // One that does not begin as a device of a pool is refused as written over.
+    assert_eq!(order(&device, SIZE).unwrap(), [0, second]);
     write(&device, &label).unwrap();
     assert_eq!(order(&device, SIZE).unwrap(), [second, 0]);
     let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();

@@ -1,0 +1,249 @@
+"""Steps of a life that are about the devices of its pool, for lives.py: they go, come back, are replaced and put back
+from older copies; the pool grows; it is full."""
+
+import copy
+import errno
+import os
+import shutil
+import subprocess
+import time
+
+from lives_model import Lost
+from lives_pool import MOUNT, NACRE, fault_unless, said_by
+
+# So often a command that is killed is called again, before it is let alone.
+KILLS = 3
+
+
+def step(weight, needs=lambda life: True):
+    """A step, how often it is chosen, and when it can be done."""
+
+    def mark(method):
+        method.weight, method.needs = weight, needs
+        return method
+
+    return mark
+
+
+def is_quiet(life):
+    """Nobody uses the pool, and its devices are as they should be."""
+    return life.alone() and not life.away and not life.stale
+
+
+def holds_copies(life):
+    return life.pool.copies and not life.away and len(life.pool.devices) > 1
+
+
+def is_spread(life):
+    return is_quiet(life) and life.pool.spread and life.pool.made < 10
+
+
+class Devices:
+    """What is done to devices. It is a part of a life."""
+
+    def killed(self, *words):
+        """Whether a command succeeded before it was killed."""
+        process = self.pool.start([NACRE, *words])
+        time.sleep(self.chance.random() ** 2 * 0.1)
+        self.pool.kill([process.pid])
+        return self.pool.end_of(process, f"nacre {' '.join(words)}") == 0
+
+    def killed_and_again(self, *words, done=""):
+        """Calls a command until it succeeds, killed some times before. `done` is said where it had been."""
+        for _ in range(self.chance.randrange(KILLS)):
+            self.add("killed")
+            if self.killed(*words):
+                return
+            self.something_after_a_kill()
+        status, said = self.pool.nacre(*words)
+        fault_unless(status == 0 or (done and done in said), f"nacre {' '.join(words)}: status {status}: {said}")
+
+    def something_after_a_kill(self):
+        if not self.alone():
+            return
+        self.pool.nobody_is_left()
+        chosen = self.chance.choice(["nothing", "nothing", "look", "check", "power cut"])
+        self.add(chosen)
+        if chosen == "power cut":
+            self.pool.lose_memory()
+            self.memory_is_lost()
+        if chosen in ("look", "power cut"):
+            self.look()
+        if chosen == "check":
+            self.check()
+
+    def new_file(self):
+        self.pool.made += 1
+        return os.path.join(self.pool.home, f"n{self.pool.made}")
+
+    # ---- copies
+
+    @step(2, holds_copies)
+    def step_away(self):
+        """A copy is missing from now on."""
+        self.away = self.chance.choice(self.pool.devices)
+        self.add(os.path.basename(self.away))
+        os.rename(self.away, f"{self.away}.away")
+        if self.alone():
+            self.look()
+
+    @step(4, lambda life: life.away)
+    def step_back(self):
+        os.rename(f"{self.away}.away", self.away)
+        self.stale, self.away = self.away, None
+        if self.alone():
+            self.look()
+
+    @step(4, lambda life: life.stale)
+    def step_rebuild(self):
+        self.killed_and_again("device", "rebuild", self.pool.name)
+        if self.alone():
+            self.look()
+            self.alone_it_has_all(self.stale)
+        self.stale = None
+
+    def alone_it_has_all(self, device):
+        """A copy of one device's file, without the others."""
+        folder, aside = os.path.join(self.pool.home, "one"), os.path.join(self.pool.home, "aside")
+        os.mkdir(folder)
+        os.mkdir(aside)
+        subprocess.run(["cp", "--sparse=always", device, folder], check=True)
+        before = self.pool.devices
+        for path in before:
+            os.rename(path, os.path.join(aside, os.path.basename(path)))
+        self.pool.devices = [os.path.join(folder, os.path.basename(device))]
+        self.look()
+        self.pool.ok("delete", "--force", self.pool.name)
+        for path in before:
+            os.rename(os.path.join(aside, os.path.basename(path)), path)
+        self.pool.devices = before
+        shutil.rmtree(folder)
+        os.rmdir(aside)
+
+    @step(2, lambda life: holds_copies(life) and is_quiet(life))
+    def step_replace(self):
+        old, new = self.chance.choice(self.pool.devices), self.new_file()
+        self.add(os.path.basename(old))
+        is_lost = self.chance.random() < 0.5
+        if is_lost:
+            os.rename(old, f"{old}.lost")
+        self.pool.devices = [path for path in self.pool.devices if path != old] + [new]
+        self.killed_and_again("device", "replace", self.pool.name, old, new, done="has no such device")
+        self.pool.ok("device", "rebuild", self.pool.name)
+        self.forget_file(f"{old}.lost" if is_lost else old)
+        self.look()
+        self.alone_it_has_all(new)
+
+    def forget_file(self, path):
+        if os.path.exists(path):
+            os.unlink(path)
+
+    # ---- more devices, and less
+
+    @step(2, is_spread)
+    def step_add_device(self):
+        new = self.new_file()
+        self.killed_and_again("device", "add", "--size", self.pool.size, self.pool.name, new, done="belongs to the pool already")
+        self.pool.devices.append(new)
+        self.look()
+
+    @step(2, lambda life: life.pool.spread and len(life.pool.devices) > 1)
+    def step_rebalance(self):
+        self.killed_and_again("device", "rebalance", self.pool.name)
+        if self.alone():
+            self.look()
+
+    @step(2, lambda life: is_quiet(life) and life.pool.spread and len(life.pool.devices) > 1 and not life.errors)
+    def step_remove_device(self):
+        old = self.chance.choice(self.pool.devices)
+        self.add(os.path.basename(old))
+        others = [path for path in self.pool.devices if path != old]
+        self.pool.devices = [*others, old]
+        self.killed_and_again("device", "remove", self.pool.name, old, done="has no such device")
+        self.pool.devices = others
+        self.forget_file(old)
+        self.look()
+
+    @step(2, lambda life: is_quiet(life) and not life.pool.saved and life.pool.growths < 3 and not life.pool.made)
+    def step_grow(self):
+        self.pool.growths += 1
+        size = f"{int(self.pool.size[:-1]) + 24 * self.pool.growths}M"
+        if self.pool.kind == "behind":
+            size = f"{64 + 24 * self.pool.growths}M"
+        elif self.pool.count > 1 and not self.pool.copies:
+            return
+        self.killed_and_again("grow", "--size", size, self.pool.name, done=f"has {int(size[:-1]) << 20} bytes")
+        self.look()
+
+    @step(1, lambda life: is_quiet(life) and life.pool.kind in ("disk", "disk-direct", "memory") and life.pool.made == 0)
+    def step_first_copy(self):
+        new = self.new_file()
+        self.killed_and_again("device", "add", "--copy", self.pool.name, new, done="belongs to the pool already")
+        self.pool.ok("device", "rebuild", self.pool.name)
+        self.pool.devices.append(new)
+        self.pool.copies, self.pool.spread = True, False
+        self.look()
+        self.alone_it_has_all(new)
+
+    # ---- older copies
+
+    @step(2, lambda life: is_quiet(life) and len(life.pool.devices) > 1 and life.pool.kind not in ("behind", "metadata"))
+    def step_one_is_older(self):
+        """One device is put back from an older copy, and then as it was."""
+        one = self.chance.choice(self.pool.devices)
+        subprocess.run(["cp", "--sparse=always", one, f"{one}.older"], check=True)
+        self.finish(self.begin(self.some_folders()))
+        self.look()
+        os.rename(one, f"{one}.newer")
+        os.rename(f"{one}.older", one)
+        if self.pool.copies:
+            self.look()
+            self.add("used")
+            self.stale = one
+        else:
+            self.pool.refused("run", "-q", "--pool", self.pool.name, "--", "true", because=one)
+            self.add("refused")
+        os.rename(f"{one}.newer", one)
+        self.look()
+
+    @step(2, lambda life: is_quiet(life) and not life.pool.saved)
+    def step_all_are_older(self):
+        """All files are put back from a backup, whatever memory holds of what was done since."""
+        folder = os.path.join(self.pool.home, "backup")
+        self.pool.copy_to(folder)
+        model = copy.deepcopy((self.actors, self.frozen))
+        episode = self.begin(self.some_folders())
+        self.await_lines(episode, self.chance.randrange(1, 100))
+        self.pool.kill_all()
+        self.finish(episode, may_fail=True)
+        in_place = self.chance.random() < 0.5
+        self.add("in place" if in_place else "new files")
+        for path in self.pool.files():
+            backup = os.path.join(folder, os.path.basename(path))
+            subprocess.run(["cp", backup, path] if in_place else ["mv", backup, path], check=True)
+        shutil.rmtree(folder)
+        self.left_files |= not in_place
+        # If nothing reached the disk meanwhile it is the one that memory goes on from.
+        if in_place and self.pool.cached and not any(actor.durable for actor in self.actors.values()):
+            self.memory_is_lost()
+        else:
+            self.actors, self.frozen = model
+        self.look()
+
+    # ---- full
+
+    @step(2, lambda life: not life.errors and not life.frozen and not life.away and not life.stale)
+    def step_fill(self):
+        """The pool is full, but for a little."""
+        filler, spare = f"{MOUNT}/filler", self.chance.choice([0, 0, 100, 1000])
+        process = self.pool.start(self.pool.run(
+            "/bin/sh", "-c", f"cat /dev/zero >{filler} 2>/dev/null; truncate -s -{spare}K {filler}; true"))
+        fault_unless(self.pool.end_of(process, "a filler") == 0, said_by(process))
+        self.errors, self.ignored = (errno.ENOSPC,), {"filler"}
+        self.look()
+
+    @step(5, lambda life: life.errors)
+    def step_make_room(self):
+        self.pool.ok("rm", f"{self.pool.name}:/filler")
+        self.errors, self.ignored = (), set()
+        self.look()

@@ -1,0 +1,224 @@
+"""The pool of a life: how it is made, its files, and the processes that use it. For lives.py."""
+
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+# Nothing takes so long that does not hang.
+HANG = 240
+NACRE = os.environ.get("NACRE", "nacre")
+MOUNT = os.environ.get("MOUNT", "/nacre")
+
+# How `nacre create` makes a pool: where, how many files, with which words. `cached`: what is not synced is lost with
+# memory. `whole`: of a write nothing or all is done.
+KINDS = {
+    "disk": {"devices": 1, "spread": True, "cached": True},
+    "small-cache": {"devices": 1, "cached": True, "words": ["--cache", "1M"]},
+    "disk-direct": {"devices": 1, "spread": True, "words": ["--mode", "direct"]},
+    "disk-atomic": {"devices": 1, "words": ["--mode", "atomic"], "whole": True},
+    "copies": {"devices": 2, "cached": True, "words": ["--copies", "2"], "copies": True},
+    "metadata": {"devices": 2, "cached": True, "words": ["--copies", "metadata=2"]},
+    "stripe": {"devices": 2, "spread": True, "cached": True, "words": ["--stripe", "64K"]},
+    "stripe-three": {"devices": 3, "spread": True, "cached": True, "words": ["--stripe", "4K", "--cache", "2M"]},
+    "memory": {"devices": 1, "spread": True, "memory": True},
+    "memory-atomic": {"devices": 1, "memory": True, "words": ["--mode", "atomic"], "whole": True},
+    "memory-cached": {"devices": 1, "memory": True, "cached": True, "words": ["--mode", "cached"]},
+    "memory-copies": {"devices": 2, "memory": True, "words": ["--copies", "2"], "copies": True},
+    "memory-stripe": {"devices": 2, "spread": True, "memory": True, "words": ["--stripe", "4K"]},
+    "behind": {"devices": 1, "memory": True, "words": ["--behind", "{home}/behind=64M"], "size": "24M"},
+    "saved": {"devices": 1, "memory": True, "cached": True, "saved": True},
+}
+
+
+class Fault(Exception):
+    """Something did not go as it must."""
+
+
+def fault_unless(condition, text):
+    if not condition:
+        raise Fault(text)
+
+
+class Pool:
+    """Files of a pool, a session folder, and processes that carry a mark in their environment."""
+
+    def __init__(self, kind, seed, options):
+        self.kind = kind
+        about = KINDS[kind]
+        self.cached, self.whole = about.get("cached", False), about.get("whole", False)
+        self.copies, self.saved = about.get("copies", False), about.get("saved", False)
+        self.on_memory = about.get("memory", False)
+        self.size = about.get("size", "64M")
+        self.words, self.count = about.get("words", []), about["devices"]
+        self.mark = f"{os.getpid()}-{seed}"
+        self.memory = os.path.join(options.memory, f"lives-{self.mark}")
+        self.disk = os.path.join(options.disk, f"lives-{self.mark}")
+        self.number = 0
+        for folder in (self.memory, self.disk, self.at("session"), self.at("guest"), self.at("mounted")):
+            os.mkdir(folder)
+        self.home = os.path.join(self.memory if self.on_memory else self.disk, "home")
+        os.mkdir(self.home)
+        self.devices = [os.path.join(self.home, name) for name in "abc"[: self.count]]
+        self.spread = about.get("spread", False)
+        # How often files were added, and how often it grew.
+        self.made = self.growths = 0
+        self.started = []
+
+    def at(self, name):
+        """A place outside of the pool."""
+        return os.path.join(self.memory, name)
+
+    @property
+    def name(self):
+        """A device that is there."""
+        return f"{self.disk}/saved" if self.saved else next(filter(os.path.exists, self.devices), self.devices[0])
+
+    def make(self):
+        if self.saved:
+            status = self.end_of(self.start(self.run("true", words=["--size", self.size])), "the first run")
+            fault_unless(status == 0, f"the first run ends with {status}")
+            return
+        words = [word.format(home=self.home) for word in self.words]
+        self.ok("create", "-q", "--size", self.size, *words, *self.devices)
+
+    # ---- processes
+
+    def environment(self, guest=False):
+        session = self.at("guest" if guest else "session")
+        return {**os.environ, "LIFE": self.mark, "NACRE_SESSION_DIR": session}
+
+    def start(self, words, guest=False):
+        self.number += 1
+        said = self.at(f"said.{self.number}")
+        with open(said, "w") as file:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                                       env=self.environment(guest), start_new_session=True, cwd="/")
+        process.said = said
+        self.started.append(process)
+        return process
+
+    def end_of(self, process, what):
+        try:
+            process.wait(HANG)
+        except subprocess.TimeoutExpired:
+            raise Fault(f"{what} hangs: {said_by(process)}{self.stacks()}") from None
+        if process in self.started:
+            self.started.remove(process)
+        return process.returncode
+
+    def nacre(self, *words, guest=False):
+        """Status and output of a command."""
+        process = self.start([NACRE, *words], guest)
+        status = self.end_of(process, f"nacre {' '.join(words)}")
+        said = said_by(process)
+        fault_unless("panicked" not in said, f"nacre {' '.join(words)}: {said}")
+        os.unlink(process.said)
+        return status, said
+
+    def ok(self, *words, guest=False):
+        status, said = self.nacre(*words, guest=guest)
+        fault_unless(status == 0, f"nacre {' '.join(words)}: status {status}: {said}")
+        return said
+
+    def refused(self, *words, because, guest=False):
+        status, said = self.nacre(*words, guest=guest)
+        fault_unless(status != 0, f"nacre {' '.join(words)} was not refused: {said}")
+        fault_unless(because in said, f"nacre {' '.join(words)} was refused without '{because}': {said}")
+
+    def run(self, *program, words=()):
+        how = ["--save-to", self.name, "--every", "1h"] if self.saved else []
+        return [NACRE, "run", "-q", "--pool", self.devices[0] if self.saved else self.name, "--mount", MOUNT, *how, *words, "--", *program]
+
+    def processes(self):
+        """Pids with what they were started as; also those that only our processes started."""
+        mark = f"\0LIFE={self.mark}\0".encode()
+        found = {}
+        for entry in glob.glob("/proc/[0-9]*"):
+            try:
+                with open(f"{entry}/environ", "rb") as file:
+                    if mark not in b"\0" + file.read():
+                        continue
+                with open(f"{entry}/cmdline", "rb") as file:
+                    found[int(entry[6:])] = file.read().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+    def kill(self, pids, number=signal.SIGKILL):
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def kill_all(self):
+        """Nothing of this life runs behind it."""
+        self.soon(lambda: not self.kill(self.processes()) and not self.processes(), "the end of killed processes")
+        for process in list(self.started):
+            self.end_of(process, "a killed process")
+
+    def soon(self, condition, what):
+        end = time.monotonic() + HANG
+        while not condition():
+            fault_unless(time.monotonic() < end, f"waited too long for {what}: {self.processes()}{self.stacks()}")
+            time.sleep(0.005)
+
+    def stacks(self):
+        lines = []
+        for pid, words in self.processes().items():
+            try:
+                with open(f"/proc/{pid}/wchan") as file:
+                    lines.append(f"\n    {pid} {words}: {file.read()}")
+            except OSError:
+                continue
+        return "".join(lines)
+
+    def nobody_is_left(self):
+        self.soon(lambda: not self.processes(), "the end of all processes")
+
+    # ---- what lies on devices and in memory
+
+    def lose_memory(self, guest=False):
+        folder = self.at("guest" if guest else "session")
+        shutil.rmtree(folder)
+        os.mkdir(folder)
+        if self.saved:
+            for path in self.devices:
+                if os.path.lexists(path):
+                    os.unlink(path)
+
+    def left_in_memory(self):
+        """But for plans of patches, which are no pool's."""
+        return sorted(set(os.listdir(self.at("session"))) - {f"nacre-{os.geteuid()}"})
+
+    def copy_to(self, folder):
+        """Copies of all files, by their names."""
+        os.makedirs(folder)
+        for path in self.files():
+            subprocess.run(["cp", "--sparse=always", path, folder], check=True)
+
+    def files(self):
+        return [*([self.name] if self.saved else self.devices), *glob.glob(f"{self.home}/behind")]
+
+    def leave(self, keep):
+        self.kill_all()
+        shutil.rmtree(f"{self.home}.aside", ignore_errors=True)
+        if os.path.ismount(self.at("mounted")):
+            subprocess.run(["umount", "-l", self.at("mounted")], check=False)
+        if keep:
+            print(f"  left: {self.memory} {self.disk}", flush=True)
+            return
+        shutil.rmtree(self.memory)
+        shutil.rmtree(self.disk)
+
+
+def said_by(process):
+    """What a process has told; it is forgotten."""
+    try:
+        with open(process.said, errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
