@@ -309,8 +309,8 @@ impl Volume {
         cache.look_for_room(&image)?;
         set_position(&image, journal.position());
         if writable && !has_records {
-            // Nobody knows how whoever wrote the header has ended: who commits first affirms it, and
-            // writes one of this image's own (J8).
+            // Nobody knows how whoever wrote the header has ended: who commits first affirms it,
+            // and writes one of this image's own (J8).
             begin_step(&image);
         }
         image.set_room(cache.room(&image));
@@ -366,8 +366,8 @@ impl Volume {
         let is_of_disk = journal.goes_on_from(surely_written(image));
         if is_of_disk {
             set_position(image, journal.position());
-            // The next who commits looks again, affirms what was found, and writes a header: another
-            // image may be there that goes on from the same (J8).
+            // The next who commits looks again, affirms what was found, and writes a header:
+            // another image may be there that goes on from the same (J8).
             begin_step(image);
             // Of pages that could not be written while nobody had it open nobody is told.
             now_home(image, At::default());
