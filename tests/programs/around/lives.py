@@ -1,6 +1,7 @@
 """Plays whole lives of pools at random, and compares what they hold with a model outside of them.
 
-    lives.py --seed N --lives N --steps N [--kind KIND] [--only STEPS] [--disk FOLDER] [--memory FOLDER] [--keep] [--canary]
+    lives.py --seed N --lives N --steps N [--kind KIND] [--only STEPS] [--disk FOLDER] [--memory FOLDER]
+             [--keep] [--verbose] [--canary]
 
 A life is made by its seed: which kind of pool it is, and what is done to it, step by step. Programs change folders of
 it (tests/programs/lives.c), alone and two at once; they, their supervisors and commands are killed; memory is lost;

@@ -31,11 +31,23 @@ def is_quiet(life):
 
 
 def holds_copies(life):
-    return life.pool.copies and not life.away and len(life.pool.devices) > 1
+    return life.pool.copies and not life.away and not life.stale and len(life.pool.devices) > 1
 
 
 def is_spread(life):
     return is_quiet(life) and life.pool.spread and life.pool.made < 10
+
+
+def has_several(life):
+    return life.pool.spread and len(life.pool.devices) > 1
+
+
+def may_grow(life):
+    return is_quiet(life) and not life.pool.saved and life.pool.growths < 3 and not life.pool.made
+
+
+def may_have_a_first_copy(life):
+    return is_quiet(life) and life.pool.kind in ("disk", "disk-direct", "memory") and not life.pool.made
 
 
 class Devices:
@@ -94,7 +106,7 @@ class Devices:
         if self.alone():
             self.look()
 
-    @step(4, lambda life: life.stale)
+    @step(4, lambda life: life.stale and not life.away)
     def step_rebuild(self):
         self.killed_and_again("device", "rebuild", self.pool.name)
         if self.alone():
@@ -143,17 +155,18 @@ class Devices:
     @step(2, is_spread)
     def step_add_device(self):
         new = self.new_file()
-        self.killed_and_again("device", "add", "--size", self.pool.size, self.pool.name, new, done="belongs to the pool already")
+        words = ["device", "add", "--size", self.pool.size, self.pool.name, new]
+        self.killed_and_again(*words, done="belongs to the pool already")
         self.pool.devices.append(new)
         self.look()
 
-    @step(2, lambda life: life.pool.spread and len(life.pool.devices) > 1)
+    @step(2, lambda life: has_several(life))
     def step_rebalance(self):
         self.killed_and_again("device", "rebalance", self.pool.name)
         if self.alone():
             self.look()
 
-    @step(2, lambda life: is_quiet(life) and life.pool.spread and len(life.pool.devices) > 1 and not life.errors)
+    @step(2, lambda life: is_quiet(life) and has_several(life) and not life.errors)
     def step_remove_device(self):
         old = self.chance.choice(self.pool.devices)
         self.add(os.path.basename(old))
@@ -164,7 +177,7 @@ class Devices:
         self.forget_file(old)
         self.look()
 
-    @step(2, lambda life: is_quiet(life) and not life.pool.saved and life.pool.growths < 3 and not life.pool.made)
+    @step(2, may_grow)
     def step_grow(self):
         self.pool.growths += 1
         size = f"{int(self.pool.size[:-1]) + 24 * self.pool.growths}M"
@@ -175,7 +188,7 @@ class Devices:
         self.killed_and_again("grow", "--size", size, self.pool.name, done=f"has {int(size[:-1]) << 20} bytes")
         self.look()
 
-    @step(1, lambda life: is_quiet(life) and life.pool.kind in ("disk", "disk-direct", "memory") and life.pool.made == 0)
+    @step(1, may_have_a_first_copy)
     def step_first_copy(self):
         new = self.new_file()
         self.killed_and_again("device", "add", "--copy", self.pool.name, new, done="belongs to the pool already")
@@ -187,7 +200,7 @@ class Devices:
 
     # ---- older copies
 
-    @step(2, lambda life: is_quiet(life) and len(life.pool.devices) > 1 and life.pool.kind not in ("behind", "metadata"))
+    @step(2, lambda life: is_quiet(life) and len(life.pool.devices) > 1 and not life.pool.kind == "metadata")
     def step_one_is_older(self):
         """One device is put back from an older copy, and then as it was."""
         one = self.chance.choice(self.pool.devices)

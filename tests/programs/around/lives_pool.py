@@ -2,6 +2,7 @@
 
 import glob
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -65,7 +66,7 @@ class Pool:
         self.spread = about.get("spread", False)
         # How often files were added, and how often it grew.
         self.made = self.growths = 0
-        self.started = []
+        self.started, self.known = [], {}
 
     def at(self, name):
         """A place outside of the pool."""
@@ -130,7 +131,8 @@ class Pool:
 
     def run(self, *program, words=()):
         how = ["--save-to", self.name, "--every", "1h"] if self.saved else []
-        return [NACRE, "run", "-q", "--pool", self.devices[0] if self.saved else self.name, "--mount", MOUNT, *how, *words, "--", *program]
+        name = self.devices[0] if self.saved else self.name
+        return [NACRE, "run", "-q", "--pool", name, "--mount", MOUNT, *how, *words, "--", *program]
 
     def processes(self):
         """Pids with what they were started as; also those that only our processes started."""
@@ -143,9 +145,22 @@ class Pool:
                         continue
                 with open(f"{entry}/cmdline", "rb") as file:
                     found[int(entry[6:])] = file.read().replace(b"\0", b" ").decode()
+                self.know(int(entry[6:]))
             except OSError:
                 continue
         return found
+
+    def know(self, pid):
+        """Of who has lost its memory nothing tells any more whose it is; it may still hold files."""
+        if pid not in self.known:
+            self.known[pid] = os.pidfd_open(pid)
+
+    def are_gone(self):
+        """All processes that were seen, with all that they held."""
+        for pid, fd in list(self.known.items()):
+            if select.select([fd], [], [], 0)[0]:
+                os.close(self.known.pop(pid))
+        return not self.known and not self.processes()
 
     def kill(self, pids, number=signal.SIGKILL):
         for pid in pids:
@@ -156,7 +171,7 @@ class Pool:
 
     def kill_all(self):
         """Nothing of this life runs behind it."""
-        self.soon(lambda: not self.kill(self.processes()) and not self.processes(), "the end of killed processes")
+        self.soon(lambda: not self.kill(self.processes()) and self.are_gone(), "the end of killed processes")
         for process in list(self.started):
             self.end_of(process, "a killed process")
 
@@ -177,7 +192,7 @@ class Pool:
         return "".join(lines)
 
     def nobody_is_left(self):
-        self.soon(lambda: not self.processes(), "the end of all processes")
+        self.soon(self.are_gone, "the end of all processes")
 
     # ---- what lies on devices and in memory
 
@@ -203,11 +218,14 @@ class Pool:
     def files(self):
         return [*([self.name] if self.saved else self.devices), *glob.glob(f"{self.home}/behind")]
 
+    def unmount(self):
+        """Whatever became of who served it."""
+        subprocess.run(["umount", "-l", self.at("mounted")], check=False, stderr=subprocess.DEVNULL)
+
     def leave(self, keep):
         self.kill_all()
         shutil.rmtree(f"{self.home}.aside", ignore_errors=True)
-        if os.path.ismount(self.at("mounted")):
-            subprocess.run(["umount", "-l", self.at("mounted")], check=False)
+        self.unmount()
         if keep:
             print(f"  left: {self.memory} {self.disk}", flush=True)
             return

@@ -7,11 +7,10 @@ import random
 import shutil
 import signal
 import struct
-import subprocess
 
 from lives_devices import Devices, step
 from lives_model import Actor, Lost, Script, Tree, Anything, Within, read_dump, read_folder, write_folder
-from lives_pool import KINDS, MOUNT, Pool, fault_unless, said_by
+from lives_pool import KINDS, MOUNT, Fault, Pool, fault_unless, said_by
 
 FOLDERS = ("w0", "w1", "w2")
 # A row of the log of lives.c: begun, returned, error, whether to stay, and what is durable of each of four.
@@ -75,7 +74,8 @@ class Episode:
         for number, name in enumerate(self.names):
             actor, (begun, returned, error, *_) = actors[name], rows[number]
             allowed = error in self.life.errors or (self.mounted and not self.life.is_mounted)
-            fault_unless(not error or allowed, f"line {begun} of {name} fails with {os.strerror(error)}: {self.line(name, begun)}")
+            if error and not allowed:
+                raise Fault(f"line {begun} of {name} fails with {os.strerror(error)}: {self.line(name, begun)}")
             actor.begun, actor.kept = self.before[name] + begun, self.before[name] + returned
             del actor.lines[actor.begun :]
         if synced and not self.life.pool.saved:
@@ -253,7 +253,8 @@ class Life(Devices):
 
     def await_lines(self, episode, count):
         """Each has begun, and together they have done so many; or they have ended."""
-        self.pool.soon(lambda: (episode.all_began() and episode.returned() >= count) or episode.is_over(), f"{count} lines")
+        has_come = lambda: (episode.all_began() and episode.returned() >= count) or episode.is_over()
+        self.pool.soon(has_come, f"{count} lines")
 
     def finish(self, episode, may_fail=False):
         episode.stay(False)
@@ -337,7 +338,7 @@ class Life(Devices):
         self.kill_everybody(episode)
 
     def unmounted(self):
-        subprocess.run(["umount", "-l", self.pool.at("mounted")], check=False, stderr=subprocess.DEVNULL)
+        self.pool.unmount()
         return False
 
     def after_kill(self):
@@ -457,7 +458,8 @@ class Life(Devices):
     @step(2, lambda life: not life.holder)
     def step_hold(self):
         self.holder = self.pool.start(self.pool.run("/bin/sleep", "1000"))
-        self.pool.soon(lambda: any(words.startswith("/bin/sleep") for words in self.pool.processes().values()), "a sleep")
+        sleeps = lambda: any(words.startswith("/bin/sleep") for words in self.pool.processes().values())
+        self.pool.soon(sleeps, "a sleep")
 
     @step(2, lambda life: life.holder)
     def step_let_go(self):
