@@ -74,8 +74,8 @@ const AGAIN: [Action; LENGTH] = [
     Action::Append("a", 3000),
 ];
 
-/// What is new goes home to what was sealed, and the sync between the two fails first. It is so much
-/// that no metadata lies beside most of it: a recovery writes to that.
+/// What is new goes home to what was sealed, and the sync between the two fails first. It is so
+/// much that no metadata lies beside most of it: a recovery writes to that.
 const SEALED: [Action; LENGTH] = [
     Action::Append("a", 100_000),
     Action::Append("b", 100_000),
