@@ -32,7 +32,7 @@ unset NACRE_MOUNTS LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
 
 passed=0 failed=0 rows=()
 
-declare -A limit=([lives]=360 [large-mappings]=240 [reach]=360 [mounts]=360 [behind-devices]=600 [postgres]=240 [fio]=240 [git]=180 [kill]=180 [scrub]=240 [replace]=240 [rebalance]=240 [leave]=420 [leave-disks]=900 [precious]=600 [stress-ng]=300 [dbench]=900)
+declare -A limit=([large-mappings]=240 [reach]=360 [mounts]=360 [behind-devices]=600 [postgres]=240 [fio]=240 [git]=180 [kill]=180 [scrub]=240 [replace]=240 [rebalance]=240 [leave]=420 [leave-disks]=900 [precious]=600 [stress-ng]=300 [dbench]=900)
 declare -A size=([postgres]=1G [fio]=1G [stress-ng]=1G [lmdb]=64M)
 
 # Makes the pool of the test $1 at $POOL, with the devices that are asked for.

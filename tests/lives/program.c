@@ -1,4 +1,4 @@
-// What the lives of pools have under `nacre run` (around/lives.py): a program that changes files as a script says, and
+// What the lives of pools have under `nacre run` (lives.py): a program that changes files as a script says, and
 // one that shows all that is there.
 //
 //   lives play FOLDER SCRIPT LOG COUNT ME    does SCRIPT in FOLDER, line by line, as number ME of COUNT, and stays if told

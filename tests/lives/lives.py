@@ -1,10 +1,11 @@
+#!/usr/bin/python3
 """Plays whole lives of pools at random, and compares what they hold with a model outside of them.
 
     lives.py --seed N --lives N --steps N [--kind KIND] [--only STEPS] [--disk FOLDER] [--memory FOLDER]
              [--keep] [--verbose] [--canary]
 
 A life is made by its seed: which kind of pool it is, and what is done to it, step by step. Programs change folders of
-it (tests/programs/lives.c), alone and two at once; they, their supervisors and commands are killed; memory is lost;
+it (program.c), alone and two at once; they, their supervisors and commands are killed; memory is lost;
 processes of another session folder come; devices go, come back and are replaced; files are moved, copied and put back.
 Whenever all programs have ended, all that was acknowledged must be there, and nothing else. A life that fails is told
 step by step, and its seed plays it again. With --canary something is changed behind the model's back, in each of a
@@ -21,9 +22,9 @@ import shutil
 import subprocess
 import sys
 
-from lives_model import Lost
-from lives_pool import KINDS, Fault
-from lives_steps import Life
+from model import Lost
+from pool import KINDS, Fault
+from steps import Life
 
 CANARIES = {"byte": "bytes, not", "file": "names: missing", "stale": "no state from", "foreign": "foreign"}
 
@@ -45,7 +46,7 @@ def options():
 
 def compiled(folder):
     program = os.path.join(folder, "lives")
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lives.c")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.c")
     subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-o", program, source], check=True)
     return program
 

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import time
 
-from lives_model import Lost
-from lives_pool import MOUNT, NACRE, fault_unless, said_by
+from model import Lost
+from pool import MOUNT, NACRE, fault_unless, said_by
 
 # So often a command that is killed is called again, before it is let alone.
 KILLS = 3

@@ -1,7 +1,7 @@
 """What a folder of a pool must hold: the model of lives.py.
 
 A tree is what a folder holds at one moment. An actor is a folder with the lines that a program was given to do there,
-and the numbers of those that are surely there. The program is tests/programs/lives.c, whose lines these are.
+and the numbers of those that are surely there. The program is program.c, whose lines these are.
 """
 
 import os
@@ -21,7 +21,7 @@ class Lost(Exception):
 
 
 def contents(at, size, tag):
-    """What lives.c writes: bytes that tell whose they are."""
+    """What program.c writes: bytes that tell whose they are."""
     first, last = at // RECORD, (at + size) // RECORD + 1
     whole = b"".join(b"%08x%08x" % (tag, number) for number in range(first, last))
     return whole[at - first * RECORD :][:size]

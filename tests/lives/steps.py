@@ -8,12 +8,12 @@ import shutil
 import signal
 import struct
 
-from lives_devices import Devices, step
-from lives_model import Actor, Lost, Script, Tree, Anything, Within, read_dump, read_folder, write_folder
-from lives_pool import KINDS, MOUNT, Fault, Pool, fault_unless, said_by
+from devices import Devices, step
+from model import Actor, Lost, Script, Tree, Anything, Within, read_dump, read_folder, write_folder
+from pool import KINDS, MOUNT, Fault, Pool, fault_unless, said_by
 
 FOLDERS = ("w0", "w1", "w2")
-# A row of the log of lives.c: begun, returned, error, whether to stay, and what is durable of each of four.
+# A row of the log of program.c: begun, returned, error, whether to stay, and what is durable of each of four.
 PLAYERS, ROW = 4, struct.Struct("<8Q")
 SNAPSHOTS = ".snapshots"
 LINES = 120
