@@ -1,11 +1,13 @@
 //! The working directory, and marks of fanotify.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::{SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_umask};
 use nacre_media::lifted;
 use nacre_vfs::Reply;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::entry::call::{Call, Verdict, path_at, path_in};
 use crate::entry::errno::Stop;
@@ -70,10 +72,17 @@ fn keep_proc() {
         return;
     }
     nacre_session::keep_proc(|| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let proc = lifted(rustix::fs::open(c"/proc", flags, Mode::empty()).ok()?);
+        let proc = lifted(open_proc().ok()?);
         descriptors::keep_internal(proc.as_raw_fd()).then_some(proc)
     });
+}
+
+/// By a mount of its own, if the process may make one: from there no `..` leads out of the new root
+/// directory.
+fn open_proc() -> Result<OwnedFd, Errno> {
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open_tree(CWD, c"/proc", clone).or_else(|_| open(c"/proc", flags, Mode::empty()))
 }
 
 /// Into a folder of a pool, if the kernel can show it.
