@@ -70,6 +70,7 @@ impl Drop for Held<'_> {
 impl Store {
     /// Tells the disk behind an image what is free, while others use the pool. Devices that are
     /// files keep their room unless `files` is set. `told` hears how far it is, and may break off.
+    /// Where no device can be told nothing is done.
     pub fn trim(
         &self,
         files: bool,
@@ -77,7 +78,11 @@ impl Store {
     ) -> Result<Trimmed> {
         let (mut done, mut at) = (Trimmed::default(), UnitNo(0));
         let total = self.volume().units() * UNIT_SIZE;
-        while self.volume().has_image() {
+        if !self.volume().has_disk_to_tell(files) {
+            done.left = self.allocator().free_units() * UNIT_SIZE;
+            return Ok(done);
+        }
+        loop {
             let (held, next) = Held::from(self, at);
             if held.runs.is_empty() {
                 break;

@@ -83,6 +83,8 @@ part_all() {
     contains "scrub" "0 B repaired, 0 B left" "$(nacre scrub "$a")"
     trimmed "$a" "$a" "$b"
     contains "scrub" "0 B repaired, 0 B left" "$(nacre scrub "$a")"
+    refuses "files" "unless --punch" nacre trim "$a"
+    same "what has no checksum behind that" "" "$(nacre cat --verify "$a:/2" 2>&1 >/dev/null)"
     beside_programs "$a"
     rm "$a"
     is_as_it_was "$b"

@@ -66,10 +66,10 @@ impl LegsDisk {
         let done = one.and_then(work);
         if done.is_err() {
             self.doubt_seals();
-        }
-        if done.is_err() && !self.still_lives(seat) {
-            self.lose(seat.uuid);
-            self.settle_labels()?;
+            if !self.still_lives(seat) {
+                self.lose(seat.uuid);
+                self.settle_labels()?;
+            }
         }
         done
     }
@@ -125,7 +125,7 @@ impl LegsDisk {
     }
 
     /// As `each`, for hints about a range.
-    pub(super) fn each_of(&self, range: Range<u64>, work: impl Fn(&FileDisk, Range<u64>)) {
+    pub(super) fn each_of(&self, range: Range<u64>, mut work: impl FnMut(&FileDisk, Range<u64>)) {
         let Some(own) = self.own() else {
             return self.each(|file| work(file, range.clone()));
         };

@@ -177,10 +177,15 @@ impl FileDisk {
         all.map(|fd| fd.as_fd())
     }
 
+    /// Whether its device is told what it need not keep.
+    pub fn is_told(&self, files: bool) -> bool {
+        files || !self.device.is_file()
+    }
+
     /// Its device need not keep what it holds in a range, if it can be told. Files keep their room
     /// unless `files` is set. Answers how many bytes that are.
     pub fn discard(&self, range: &Range<u64>, files: bool) -> Result<u64, DiskFailed> {
-        if self.device.is_file() && !files {
+        if !self.is_told(files) {
             return Ok(0);
         }
         match discard(self.device.fd(), range) {

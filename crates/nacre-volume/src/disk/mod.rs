@@ -167,6 +167,17 @@ impl DeviceDisk {
         }
     }
 
+    /// Whether any device would be told by [`DeviceDisk::discard`].
+    pub fn is_told(&self, files: bool) -> bool {
+        match self {
+            _ if cfg!(feature = "explore") => true,
+            Self::File(file, _) => file.is_told(files),
+            Self::Mapped(_) => false,
+            Self::Legs(legs) => legs.is_told(files),
+            Self::Parts(parts) => parts.is_told(files),
+        }
+    }
+
     fn spoil(&self, range: &Range<u64>) -> Result<u64, DiskFailed> {
         let len = range.end - range.start;
         let anything = vec![0xdb; len as usize];

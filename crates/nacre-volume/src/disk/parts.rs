@@ -211,6 +211,11 @@ impl PartsDisk {
             .sum()
     }
 
+    /// Whether any of the disks is told what it need not keep.
+    pub fn is_told(&self, files: bool) -> bool {
+        self.disks.iter().any(|disk| disk.file.is_told(files))
+    }
+
     fn each(&self, range: Range<u64>, mut work: impl FnMut(&FileDisk, Range<u64>)) {
         let pieces = self.pieces(range.start, (range.end - range.start) as usize);
         let pieces = pieces.into_iter().flatten();

@@ -5,7 +5,6 @@
 //!   removes several waits once: a word that all processes share says whether there is anything to
 //!   wait for.
 
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::slice;
 use std::sync::atomic::Ordering::SeqCst;
@@ -52,14 +51,19 @@ impl LegsDisk {
     /// As [`FileDisk::discard`](super::file::FileDisk::discard), of all disks that have the place.
     pub fn discard(&self, range: &Range<u64>, files: bool) -> Result<u64, DiskFailed> {
         self.break_seals(range.clone())?;
-        let (bytes, failure) = (Cell::new(0), RefCell::new(Ok(())));
+        let mut bytes = Ok(0);
         self.each_of(range.clone(), |file, there| {
-            match file.discard(&there, files) {
-                Ok(more) => bytes.set(bytes.get() + more),
-                Err(why) => *failure.borrow_mut() = Err(why),
-            }
+            let taken = bytes.clone();
+            bytes = taken.and_then(|bytes| Ok(bytes + file.discard(&there, files)?));
         });
-        failure.into_inner().map(|()| bytes.get())
+        bytes
+    }
+
+    /// Whether any of the disks is told what it need not keep.
+    pub fn is_told(&self, files: bool) -> bool {
+        let mut any = false;
+        self.each(|file| any |= file.is_told(files));
+        any
     }
 
     /// Data may be written to these places from now on (T4).

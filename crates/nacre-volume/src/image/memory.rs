@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use nacre_media::{Image, MediaFailed};
-use nacre_types::{UNIT_SIZE, UnitNo, VolumeOffset};
+use nacre_types::{DeviceOffset, UNIT_SIZE, UnitNo, VolumeOffset};
 
 use crate::error::VolumeError;
 use crate::image::ahead::len;
@@ -179,16 +179,18 @@ impl Volume {
         let Some((cache, _)) = self.cached() else {
             return Ok(0);
         };
-        let (mut done, mut bytes) = (0, 0);
-        while done < len {
-            let (_, there, room) = self.find(at.add(done));
-            let more = room.min(len - done);
-            let range = there.get()..there.get() + more;
+        let discard = |(_, there, part): (_, DeviceOffset, Range<usize>)| {
+            let range = there.get()..there.get() + part.len() as u64;
             let taken = cache.disk.discard(&range, files);
-            bytes += taken.map_err(|why| cache.failed(why.into()))?;
-            done += more;
-        }
-        Ok(bytes)
+            taken.map_err(|why| cache.failed(why.into()))
+        };
+        self.parts(at, len).map(discard).sum()
+    }
+
+    /// Whether any device would be told by [`Volume::discard`].
+    pub fn has_disk_to_tell(&self, files: bool) -> bool {
+        let cached = self.cached();
+        cached.is_some_and(|(cache, _)| cache.disk.is_told(files))
     }
 
     /// Whether a range of one device is in memory now.

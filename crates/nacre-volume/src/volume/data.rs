@@ -52,7 +52,7 @@ impl Volume {
     /// The parts of a range on each device: the media, the device offset there, the part's place in
     /// the range.
     #[inline(never)]
-    fn parts(
+    pub(crate) fn parts(
         &self,
         at: VolumeOffset,
         len: u64,

@@ -36,11 +36,9 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
-    let done = rebalance(&arguments.pool, pool.fs.store());
-    let detached = pool.detach();
-    let report = done?;
-    detached?;
+    let report = Attached::with(&arguments.pool, Access::ReadWrite, |fs| {
+        rebalance(&arguments.pool, fs.store())
+    })?;
     match arguments.json {
         true => output::json(&report)?,
         false => output::write(describe(&report).as_bytes())?,
