@@ -20,6 +20,8 @@ pub enum Evidence {
     Contents,
     /// More copies hold it than anything else.
     Majority,
+    /// Units beside it, in which the same copies differ: what is written over is seldom one unit.
+    Neighbours,
     /// Nothing does, but the caller wants the copy of some leg.
     Asked,
 }
@@ -175,9 +177,11 @@ impl Copies {
             scrubbed.found.push(self.lost(evidence));
             return taken.map(|_| first.into());
         }
+        let verdicts: Vec<Verdict> = self.units().map(|at| self.verdict(at, rules)).collect();
+        let verdicts = by_neighbours(verdicts);
         let mut whole = Vec::with_capacity(first.len());
-        for at in self.units() {
-            let unit = self.judged(at, rules, make, scrubbed);
+        for (at, verdict) in self.units().zip(verdicts) {
+            let unit = self.settle_unit(at, verdict, rules, make, scrubbed);
             whole.extend_from_slice(unit.unwrap_or(&[]));
         }
         (whole.len() == first.len()).then_some(whole.into())
@@ -225,16 +229,39 @@ impl Copies {
         make: &mut Make<'_>,
         scrubbed: &mut Scrubbed,
     ) -> Option<&'c [u8]> {
-        let units = self.of_unit(at);
-        let read = *units.first()?;
-        if units.iter().all(|unit| *unit == read) {
-            return Some(read);
+        let verdict = self.verdict(at, rules);
+        self.settle_unit(at, verdict, rules, make, scrubbed)
+    }
+
+    /// What a unit tells for itself.
+    fn verdict(&self, at: u64, rules: &mut Rules<'_>) -> Verdict {
+        if !self.differ_in(at) {
+            return Verdict::Alike;
         }
+        let units = self.of_unit(at);
         let by_contents = (rules.judge)(at, &units).map(|right| (right, Evidence::Contents));
         let voted = || majority(&units).filter(|_| rules.by_number);
         let by_number = || voted().map(|right| (right, Evidence::Majority));
-        let asked = rules.taken(self).map(|taken| (taken, Evidence::Asked));
-        let Some((right, evidence)) = by_contents.or_else(by_number).or(asked) else {
+        let right = by_contents.or_else(by_number);
+        right.map_or(Verdict::Unknown, |(right, why)| Verdict::Right(right, why))
+    }
+
+    /// Does with a unit what is known of it.
+    fn settle_unit<'c>(
+        &'c self,
+        at: u64,
+        verdict: Verdict,
+        rules: &Rules<'_>,
+        make: &mut Make<'_>,
+        scrubbed: &mut Scrubbed,
+    ) -> Option<&'c [u8]> {
+        let asked = || Some((rules.taken(self)?, Evidence::Asked));
+        let right = match verdict {
+            Verdict::Alike => return Some(self.unit_of(&self.all.first()?.bytes, at)),
+            Verdict::Right(right, evidence) => Some((right, evidence)),
+            Verdict::Unknown => asked(),
+        };
+        let Some((right, evidence)) = right else {
             scrubbed.found.push(Finding {
                 range: at..at + UNIT_SIZE,
                 evidence: None,
@@ -242,7 +269,7 @@ impl Copies {
             });
             return None;
         };
-        let right = units[right];
+        let right = self.unit_of(&self.all.get(right)?.bytes, at);
         let found = self.made(at, right, evidence, make);
         scrubbed.found.extend(found);
         Some(right)
@@ -300,8 +327,63 @@ impl Copies {
     }
 }
 
+/// What is known of a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// All copies hold the same.
+    Alike,
+    /// Something tells that this copy is right.
+    Right(usize, Evidence),
+    /// They differ, and nothing tells.
+    Unknown,
+}
+
+/// Damage comes in runs: something was written over a copy, or a part of it was not written. In a
+/// run of units that all differ, what tells of some of them tells of the others, unless it
+/// contradicts itself.
+fn by_neighbours(mut units: Vec<Verdict>) -> Vec<Verdict> {
+    for run in units.split_mut(|unit| *unit == Verdict::Alike) {
+        let mut told = run.iter().filter_map(|unit| match unit {
+            Verdict::Right(right, _) => Some(*right),
+            _ => None,
+        });
+        let Some(right) = told
+            .next()
+            .filter(|right| told.all(|other| other == *right))
+        else {
+            continue;
+        };
+        let unknown = run.iter_mut().filter(|unit| **unit == Verdict::Unknown);
+        unknown.for_each(|unit| *unit = Verdict::Right(right, Evidence::Neighbours));
+    }
+    units
+}
+
 /// The contents that more than half of the copies have.
 fn majority(units: &[&[u8]]) -> Option<usize> {
     let alike = |one: &&[u8]| units.iter().filter(|other| *other == one).count();
     units.iter().position(|unit| alike(unit) * 2 > units.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict::{Alike, Right, Unknown};
+    use super::{Evidence, by_neighbours};
+
+    #[test]
+    fn evidence_in_a_run_tells_of_all_of_it() {
+        let known = |right| Right(right, Evidence::Contents);
+        let told = |right| Right(right, Evidence::Neighbours);
+        let units = vec![Unknown, Alike, Unknown, known(1), Unknown, Alike, known(0)];
+        let judged = by_neighbours(units);
+        let expected = [Unknown, Alike, told(1), known(1), told(1), Alike, known(0)];
+        assert_eq!(judged, expected);
+    }
+
+    #[test]
+    fn evidence_that_contradicts_itself_tells_of_itself_alone() {
+        let known = |right| Right(right, Evidence::Contents);
+        let units = vec![known(1), Unknown, known(0), Unknown];
+        assert_eq!(by_neighbours(units.clone()), units);
+    }
 }

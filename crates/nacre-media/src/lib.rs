@@ -59,6 +59,7 @@ mod shared_mutex;
 mod spare;
 mod stable;
 mod store;
+mod suspects;
 mod sysfs;
 mod token;
 mod traffic;

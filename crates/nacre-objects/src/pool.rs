@@ -248,7 +248,7 @@ impl Pool {
             Error::Store(StoreError::Corrupt(found)) => found.object,
             _ => None,
         };
-        let Some(id) = damaged.filter(|_| self.store.volume().mirror().is_some()) else {
+        let Some(id) = damaged.filter(|_| self.store.volume().has_copies()) else {
             return false;
         };
         self.store.repair_object_copies(id) | (met.replace(id) != damaged)

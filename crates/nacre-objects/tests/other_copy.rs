@@ -1,4 +1,4 @@
-//! Metadata that is damaged on one copy of a pool in memory, while programs use it (D113).
+//! Metadata that is damaged on one copy of a pool, while programs use it (D113, D127).
 
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_store::Tree;
 use nacre_store::scrub::{Doubtful, Owner, Report, scrub, scrub_spans};
 use nacre_store::structure_index::{Part, Structure, survey};
-use nacre_testkit::damage::{self, DATA_START, KINDS, NAMES, are_alike, two_copies};
+use nacre_testkit::damage::{self, DATA_START, KINDS, NAMES, are_alike, two_copies, two_disks};
 use nacre_testkit::pool::PoolFiles;
 
 const OBJECTS: u8 = 3;
@@ -42,10 +42,12 @@ fn value(number: u8, len: usize) -> Vec<u8> {
 impl Rig {
     /// A closed pool whose metadata nobody has looked at since.
     fn new() -> Rig {
-        let mut rig = Rig {
-            files: two_copies(),
-            parts: Vec::new(),
-        };
+        Rig::of(two_copies())
+    }
+
+    fn of(files: PoolFiles) -> Rig {
+        let parts = Vec::new();
+        let mut rig = Rig { files, parts };
         let pool = rig.open();
         let mut t = Transaction::new();
         t.create_collection(b"c");
@@ -486,5 +488,25 @@ fn what_is_damaged_on_both_copies_is_an_error_and_stays_as_it_is() {
         pool.close().unwrap();
         let after = NAMES.map(|name| rig.metadata(name, is_one));
         assert!(after == before, "{kind}");
+    }
+}
+
+#[test]
+fn what_is_damaged_on_one_disk_comes_from_the_other() {
+    for (kind, is_one) in KINDS {
+        for (number, call) in READS.into_iter().chain(CHANGES).enumerate() {
+            let wrecked = NAMES[number % 2];
+            let rig = Rig::of(two_disks());
+            assert!(rig.wreck(wrecked, is_one) >= usize::from(OBJECTS), "{kind}");
+            let pool = rig.open();
+            use_all(&pool, call, kind);
+            read_all(&pool, kind);
+            let report = scrub_all(&pool);
+            assert_eq!(report.left, 0, "{kind}, {} on {wrecked}", call.0);
+            read_all(&pool, kind);
+            pool.close().unwrap();
+            rig.is_whole_alone("a", "b", kind);
+            rig.is_whole_alone("b", "a", kind);
+        }
     }
 }

@@ -69,7 +69,7 @@ impl Store {
     /// is read first, and damage may come later. Answers whether anything was repaired.
     #[cold]
     pub fn repair_object_copies(&self, id: ObjectId) -> bool {
-        if self.volume.mirror().is_none() {
+        if !self.volume.has_copies() {
             return false;
         }
         let Ok(onode) = self.onode_at(id) else {
@@ -104,7 +104,7 @@ impl Store {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         match error {
-            StoreError::Corrupt(_) if self.volume.mirror().is_some() => work(),
+            StoreError::Corrupt(_) if self.volume.has_copies() => work(),
             error => Err(error),
         }
     }

@@ -1,4 +1,4 @@
-//! Metadata that is damaged on one of two copies of a pool in memory (D113, D114).
+//! Metadata that is damaged on one of two copies of a pool (D113, D114, D127).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,6 +6,7 @@ use std::path::Path;
 
 use nacre_store::Tree;
 use nacre_store::structure_index::{Part, Structure};
+use nacre_volume::Caching;
 
 use crate::pool::{PoolChoice, PoolFiles};
 
@@ -44,6 +45,17 @@ pub fn two_copies() -> PoolFiles {
     PoolFiles::make(&PoolChoice {
         devices: &NAMES,
         copies: NAMES.len(),
+        ..PoolChoice::default()
+    })
+}
+
+/// As [`two_copies`], of devices that are used as disks are.
+pub fn two_disks() -> PoolFiles {
+    PoolFiles::make(&PoolChoice {
+        devices: &NAMES,
+        copies: NAMES.len(),
+        caching: Caching::Always,
+        bytes: 48 << 20,
         ..PoolChoice::default()
     })
 }

@@ -90,6 +90,54 @@ header() {
     done
 }
 
+# wreck_quiet DEVICE MIB: all from there on is something else, and no program has the pool
+wreck_quiet() {
+    fresh
+    nacre scrub "$a" >/dev/null
+    lose_memory "$(uuid_of "$a")"
+    dd if=/dev/urandom of="$1" bs=1M seek="$2" count=$((60 - $2)) conv=notrunc status=none
+}
+
+all_is_right() {
+    nacre run -q --pool "$a" -- bash -c 'seq 2000000 | cmp - /nacre/d/numbers &&
+        for n in $(seq 300); do [[ $(</nacre/d/$n) == $n ]] || exit 1; done' || fail "$1"
+}
+
+written_over() {
+    local device said
+    for device in "$a" "$b"; do
+        note "most of $device, while nobody uses the pool"
+        wreck_quiet "$device" 1
+        all_is_right "read from the disk that was wrong"
+        said=$(nacre scrub "$a") || fail "left: $said"
+        contains "all of it" ", 0 B left" "$said"
+        equal "$a" "$b"
+        contains "sound" clean "$(nacre check "$a")"
+        note "the same, but for the header, and a scrub first"
+        wreck_quiet "$device" 4
+        said=$(nacre scrub "$a") || fail "left: $said"
+        contains "all of it" "repaired on $device (by checksum)" "$said"
+        equal "$a" "$b"
+        all_is_right "after the scrub"
+    done
+}
+
+metadata() {
+    local device
+    for device in "$a" "$b"; do
+        note "nodes of the tree on $device alone"
+        fresh
+        lose_memory "$(uuid_of "$a")"
+        grep -abo NTRE "$device" | cut -d: -f1 | while read -r at; do
+            printf spoilt | dd of="$device" bs=1 seek=$((at + 200)) conv=notrunc status=none
+        done
+        gives "all names are there" 301 nacre run -q --pool "$a" -- \
+            bash -c 'ls /nacre/d | wc -l'
+        nacre scrub "$a" >/dev/null || fail "left"
+        equal "$a" "$b"
+    done
+}
+
 beneath_a_database() {
     note "dd over 256 KiB of each disk while a database runs"
     fresh
@@ -184,6 +232,8 @@ main() {
     unsealed
     reserved
     header
+    written_over
+    metadata
     beneath_a_database
     power_cut
     supervised

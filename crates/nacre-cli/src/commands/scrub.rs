@@ -184,6 +184,7 @@ fn told(damage: &Damage, paths: &HashMap<ObjectId, Vec<u8>>) -> Told {
         Evidence::Seal => "checksum",
         Evidence::Contents => "contents",
         Evidence::Majority => "majority",
+        Evidence::Neighbours => "neighbours",
         Evidence::Asked => "asked",
     });
     Told {

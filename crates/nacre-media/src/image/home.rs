@@ -1,11 +1,12 @@
 //! What the disk has at home, and making memory right where the disk was not.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
 use nacre_types::UNIT_SIZE;
 
-use super::{Image, units};
+use super::{GRANULE, Image, units};
 use crate::error::MediaFailed;
 
 const WORD: usize = size_of::<u64>();
@@ -35,6 +36,44 @@ impl Image {
         if !self.present.has(unit) || !self.is_home(unit) {
             return;
         }
+        self.correct_words(at, wrong, right);
+    }
+
+    /// As [`Image::correct`], for a reader who found `part` of a unit wrong while others store: so
+    /// what else came with it from that disk is made right, too, as far as nobody has stored there
+    /// since. What is more than a word stays where it is noted, as it may be half of a change
+    /// (D127).
+    pub fn correct_beside_stores(&self, at: u64, part: Range<usize>, wrong: &[u8], right: &[u8]) {
+        let unit = at / UNIT_SIZE;
+        self.epoch(unit).fetch_add(1, SeqCst);
+        if !self.present.has(unit) {
+            return;
+        }
+        let is_home = !self.away.has_any(unit..unit + 1);
+        for skip in (0..wrong.len()).step_by(GRANULE as usize) {
+            let granule = skip..skip + GRANULE as usize;
+            let start = at + skip as u64;
+            let is_noted = self.is_noted(start..start + GRANULE);
+            let asked = part.start.max(granule.start)..part.end.min(granule.end);
+            let bytes = match (is_noted, part.len() == WORD) {
+                (false, _) if is_home => granule,
+                (false, _) | (true, true) => asked,
+                (true, false) => continue,
+            };
+            if !bytes.is_empty() {
+                let start = at + bytes.start as u64;
+                self.correct_words(start, &wrong[bytes.clone()], &right[bytes]);
+            }
+        }
+    }
+
+    fn is_noted(&self, range: Range<u64>) -> bool {
+        let granules = range.start / GRANULE..range.end / GRANULE;
+        self.sets.iter().any(|set| set.has_any(granules.clone()))
+    }
+
+    /// Whole words that all are `wrong` get the bytes that are `right`.
+    fn correct_words(&self, at: u64, wrong: &[u8], right: &[u8]) {
         let words = || {
             let pairs = wrong
                 .as_chunks::<WORD>()

@@ -14,6 +14,7 @@ use super::{FilePlan, Image};
 use crate::scrub_turn::ScrubTurn;
 use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
+use crate::suspects::Suspects;
 
 /// How a disk is read.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,11 @@ struct Page {
     seals_settled: AtomicU64,
     scrub_turn: ScrubTurn,
     calls: Calls,
+    doubted: AtomicU64,
+    suspects: Suspects,
 }
+
+const _: () = assert!(size_of::<Page>() == PAGE_SIZE as usize);
 
 /// What processes share about the disks behind an image. It is mapped apart from the image, and
 /// may outlive it.
@@ -104,6 +109,26 @@ impl SharedLegs {
     /// Not 0: whoever removed seals has waited until all disks had that durably.
     pub fn seals_settled(&self) -> &AtomicU64 {
         &self.page().seals_settled
+    }
+
+    /// Disks that held what was wrong, and were not scrubbed since; its meaning is the user's.
+    pub fn doubted(&self) -> &AtomicU64 {
+        &self.page().doubted
+    }
+
+    /// Remembers a span that is to be scrubbed before others.
+    pub fn suspect(&self, span: u64) {
+        self.page().suspects.add(span);
+    }
+
+    /// A span that was remembered, and is not any more.
+    pub fn take_suspect(&self) -> Option<u64> {
+        self.page().suspects.take()
+    }
+
+    /// The next who asks whether to scrub is to.
+    pub fn scrub_soon(&self) {
+        self.page().scrub_turn.keep(1);
     }
 
     /// As [`crate::Mirror::take_scrub`].

@@ -19,6 +19,7 @@ use crate::image::Words;
 use crate::scrub_turn::ScrubTurn;
 use crate::shared_file;
 use crate::shared_mutex::{Held, SharedMutex};
+use crate::suspects::Suspects;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
 /// Grows with every change of what the file holds.
@@ -30,8 +31,6 @@ const RUN_UNITS: usize = 16;
 /// of its units.
 pub(super) const RUN: u64 = RUN_UNITS as u64 * UNIT_SIZE;
 const _: () = assert!(STRIPES.is_multiple_of(RUN_UNITS) && REGION.is_multiple_of(RUN));
-/// So many spans are remembered to be scrubbed; more are found by the next scrub of all.
-const SUSPECTS: usize = 8;
 /// So many units that readers repaired are remembered to be told.
 const REPAIRED: usize = 64;
 
@@ -91,8 +90,8 @@ struct Head {
     scrub_turn: ScrubTurn,
     /// Grows whenever what was found out about seals may not hold any more.
     seal_epoch: AtomicU64,
-    /// Spans of which a leg did not hold what was sealed, plus 1; 0: none.
-    suspects: [AtomicU64; SUSPECTS],
+    /// Spans of which a leg did not hold what was sealed.
+    suspects: Suspects,
     /// Units that readers repaired, above the slots of the legs that were wrong; 0: none.
     repaired: [AtomicU64; REPAIRED],
 }
@@ -298,28 +297,17 @@ impl Shared {
 
     /// Remembers a span of which some leg does not hold what was sealed.
     pub fn suspect(&self, span: u64) {
-        let suspects = &self.head().suspects;
-        let is_known = |word: &AtomicU64| word.load(Relaxed) == span + 1;
-        let claim = |word: &AtomicU64| word.compare_exchange(0, span + 1, SeqCst, Relaxed).is_ok();
-        // Without a place for it the next scrub of all finds it.
-        let _found = suspects.iter().any(is_known) || suspects.iter().any(claim);
+        self.head().suspects.add(span);
     }
 
     /// A span that was remembered, and is not any more.
     pub fn take_suspect(&self) -> Option<u64> {
-        let mut suspects = self.head().suspects.iter();
-        suspects.find_map(|word| match word.load(Relaxed) {
-            0 => None,
-            _ => word.swap(0, SeqCst).checked_sub(1),
-        })
+        self.head().suspects.take()
     }
 
     /// A span is scrubbed.
     pub fn clear_suspect(&self, span: u64) {
-        for word in &self.head().suspects {
-            // Another one may have its place by now.
-            let _ = word.compare_exchange(span + 1, 0, SeqCst, Relaxed);
-        }
+        self.head().suspects.clear(span);
     }
 
     /// Remembers that a unit was repaired, and the slots of the legs that were wrong.

@@ -451,7 +451,7 @@ fn come_in_as_opened(
 ) -> Result<(Superblock, ListEntry)> {
     bring_up(volume)?;
     let superblock = Superblock::read(volume).or_else(|error| {
-        if volume.mirror().is_none() {
+        if !volume.has_copies() {
             return Err(error);
         }
         // Damaged while others use the pool.

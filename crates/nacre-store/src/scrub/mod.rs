@@ -25,6 +25,8 @@ pub use verify::Verified;
 
 /// Most places that a scrub tells.
 const MOST_TOLD: usize = 1000;
+/// Most units that differed of which it remembers more than their number.
+const MOST_KEPT: usize = 1 << 18;
 
 /// How far a scrub has come, in spans of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,11 +144,12 @@ impl Compared {
     }
 }
 
+/// Answers, too, whether it came to the end.
 fn compare(
     (store, threads): (&Store, usize),
     spans: Range<u64>,
     told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Compared, VolumeError> {
+) -> Result<(Compared, bool), VolumeError> {
     let compared = Mutex::new(Compared::default());
     let total = spans.end - spans.start;
     let one = |span| {
@@ -155,13 +158,13 @@ fn compare(
         compared.keep(span, scrubbed);
         Ok(ControlFlow::Continue(()))
     };
-    each::<VolumeError>(spans, threads, &one, &mut |done| {
+    let is_all = each::<VolumeError>(spans, threads, &one, &mut |done| {
         told(Progress { done, total })
     })?;
     let compared = compared.into_inner();
     let mut compared = compared.unwrap_or_else(PoisonError::into_inner);
     compared.found.sort_by_key(|one| one.range.start);
-    Ok(compared)
+    Ok((compared, is_all))
 }
 
 fn scrub_on(
@@ -172,7 +175,16 @@ fn scrub_on(
 ) -> Result<Report, VolumeError> {
     let (store, _) = threads;
     store.volume().prepare_scrub()?;
-    let mut compared = compare(threads, spans, told)?;
+    let (compared, is_all) = compare(threads, spans.clone(), told)?;
+    let report = settle(store, compared, wanted)?;
+    if is_all && spans == store.volume().spans() && report.left == 0 {
+        store.volume().trust_copies();
+    }
+    Ok(report)
+}
+
+/// What is done where spans did not tell for themselves which copy is right.
+fn settle(store: &Store, mut compared: Compared, wanted: &Doubtful) -> Result<Report, VolumeError> {
     if compared.found.is_empty() && compared.doubtful.is_empty() {
         return Ok(compared.report);
     }
@@ -195,6 +207,8 @@ fn scrub_on(
     }
     report.trusted = most_trusted(&found, &current).cloned();
     report.damages = gathered(found.into_iter().map(|one| owners.damage(one)));
+    report.more += report.damages.len().saturating_sub(MOST_TOLD) as u64;
+    report.damages.truncate(MOST_TOLD);
     Ok(report)
 }
 
@@ -227,7 +241,7 @@ impl Report {
                 Some(_) => self.repaired += bytes,
                 None => self.left += bytes,
             }
-            match found.len() < MOST_TOLD {
+            match found.len() < MOST_KEPT {
                 true => found.push(one),
                 false => self.more += 1,
             }

@@ -36,8 +36,6 @@ use crate::members::labels::{Labels, write_as};
 /// Bits of the word that tell which disks have failed since the labels were written.
 const LOST_BITS: u32 = SEQUENCE_END.leading_zeros() + 1;
 const _: () = assert!(LOST_BITS as usize >= MAX_DEVICES);
-/// Readers change disks at multiples of this.
-pub(super) const TURN: u64 = 1 << 20;
 
 /// One of the disks.
 #[derive(Debug)]
@@ -78,6 +76,7 @@ pub(crate) struct LegsDisk {
     shared: OnceLock<SharedLegs>,
     /// As what processes share, while there is no image.
     own_settled: AtomicU64,
+    pub(super) own_doubted: AtomicU64,
     spans: Spans,
     /// Where the data is on the logical disk.
     homes: Range<u64>,
@@ -158,7 +157,7 @@ impl View {
         self.seats.iter().filter(there)
     }
 
-    fn current(&self, word: Word) -> impl Iterator<Item = &Seat> {
+    pub(super) fn current(&self, word: Word) -> impl Iterator<Item = &Seat> {
         let current = |seat: &&Seat| seat.state == LegState::Current && seat.leg.is_some();
         self.stored_to(word).filter(current)
     }
@@ -187,6 +186,7 @@ impl LegsDisk {
             own: AtomicU64::new(Word::of(table.sequence, 0).0),
             shared: OnceLock::new(),
             own_settled: AtomicU64::new(0),
+            own_doubted: AtomicU64::new(0),
             spans: Spans::new(table.pool.0, DATA_START..DATA_START + table.common_len()),
             homes: DATA_START..DATA_START + table.volume_len(),
             labels,
@@ -235,6 +235,7 @@ impl LegsDisk {
         }
         // A second one is refused: the first goes on.
         let _ = self.shared.set(shared);
+        self.share_doubts();
         if !self.writable {
             return Ok(());
         }
@@ -504,14 +505,10 @@ impl LegsDisk {
             Ok(seen) => seen,
             Err(error) => return Err(none(error)),
         };
-        let legs: Vec<&Arc<Leg>> = view
-            .current(word)
-            .filter_map(|it| it.leg.as_ref())
-            .collect();
-        let first = (at / TURN) as usize % legs.len().max(1);
+        let legs = self.in_turn(view.current(word), at);
         let (mut bad, mut why) = (Vec::new(), None);
         let is_still = |leg: &Leg| legs.len() < 2 || label::begins_as_one(&leg.device);
-        for leg in legs[first..].iter().chain(&legs[..first]) {
+        for leg in &legs {
             match read(leg) {
                 Ok(()) if !is_still(leg) => {
                     bad.push(leg.uuid);

@@ -3,6 +3,7 @@
 mod alone;
 pub(crate) mod cache;
 mod calls;
+mod doubt;
 mod file;
 mod legs;
 mod mapped;

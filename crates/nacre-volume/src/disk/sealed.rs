@@ -13,7 +13,7 @@ use nacre_cache::{Disk, DiskFailed};
 use nacre_media::{Copies, Copy, LegState};
 use nacre_types::site;
 
-use super::legs::{Leg, LegsDisk, TURN};
+use super::legs::{Leg, LegsDisk};
 use super::one::One;
 
 /// Bytes of a seal.
@@ -126,13 +126,10 @@ impl LegsDisk {
     /// What the disks that are current hold of a range, the one that is read there first. One that
     /// cannot be read is lost.
     pub fn copies(&self, range: Range<u64>) -> Result<Copies, DiskFailed> {
-        let mut legs = self.in_use()?;
-        legs.retain(|(state, _)| *state == LegState::Current);
-        let first = (range.start / TURN) as usize % legs.len().max(1);
-        legs.rotate_left(first);
+        let legs = self.current_in_turn(range.start)?;
         let (mut all, mut bad) = (Vec::new(), Vec::new());
         let mut room = self.room.take().unwrap_or_default();
-        for (_, leg) in legs {
+        for leg in legs {
             let mut bytes = self.spare.bytes((range.end - range.start) as usize);
             match leg.file.read_medium(range.start, &mut bytes, &mut room) {
                 Ok(()) => all.push(Copy {

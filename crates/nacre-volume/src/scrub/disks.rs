@@ -4,7 +4,7 @@
 //! compared once more while nobody stores either, so that memory can be made right, too.
 
 use nacre_cache::DiskFailed;
-use nacre_media::{Copies, Finding, Image, Make, Rules, Scrubbed};
+use nacre_media::{Copies, Evidence, Finding, Image, Make, Rules, Scrubbed};
 use nacre_types::crc32c;
 
 use crate::disk::{Leg, LegsDisk};
@@ -119,6 +119,14 @@ impl<'h> Home<'h> {
         }
         Ok(())
     }
+
+    /// Disks that something told to be wrong may be wrong elsewhere.
+    fn doubt(&self, found: &[Finding]) {
+        let is_told = |one: &&Finding| !matches!(one.evidence, None | Some(Evidence::Asked));
+        let told = found.iter().filter(is_told);
+        let wrong: Vec<[u8; 16]> = told.flat_map(|one| &one.wrong).copied().collect();
+        self.legs.doubt(&wrong);
+    }
 }
 
 impl Drop for Home<'_> {
@@ -209,6 +217,7 @@ fn settle(
         }
     };
     home.repair(&made)?;
+    home.doubt(&scrubbed.found);
     if let Some(bytes) = settled {
         scrubbed.sealed += home.set_seal(&bytes)?;
     }
@@ -234,5 +243,7 @@ fn verify(
     } else {
         verified.found.push(home.copies.lost(None));
     }
-    home.repair(&made)
+    home.repair(&made)?;
+    home.doubt(&verified.found);
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Comparing the copies of a pool.
 
 pub(crate) mod disks;
+mod reader;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -224,17 +225,28 @@ impl Volume {
     /// A span of which who read it found a copy that is not as it was sealed. It is told to one who
     /// asks, to be scrubbed.
     pub fn take_suspect(&self) -> Option<u64> {
-        self.mirror()?.take_suspect()
+        match self.mirror() {
+            Some(mirror) => mirror.take_suspect(),
+            None => self.shared_legs()?.take_suspect(),
+        }
     }
 
-    /// Makes copies in memory agree in a range of metadata if they differ there and `judge` says
-    /// which one is right; the first is the one that programs read. Answers whether it did (D113).
+    /// Makes copies agree in a range of metadata if they differ there and `judge` says which one is
+    /// right; the first is the one that programs read. Answers whether it did (D113). On disks what
+    /// is in memory is made right, and the others by the next scrub (D127).
     pub fn repair(&self, range: Range<VolumeOffset>, judge: &mut Judge<'_>) -> bool {
         let Some(mirror) = self.mirror() else {
-            return false;
+            return self.repair_memory(range, judge);
         };
         let on_devices = range.start.0 + DATA_START..range.end.0 + DATA_START;
         mirror.repair(on_devices, &mut |at, copies| judge(in_volume(at), copies))
+    }
+
+    /// All copies were scrubbed, and agree.
+    pub fn trust_copies(&self) {
+        if let Some(legs) = self.legs() {
+            legs.trust();
+        }
     }
 
     /// A unit that somebody who read it repaired. It is told to one who asks.

@@ -304,3 +304,58 @@ fn what_is_taken_behind_a_rebuild_is_alike_as_a_whole() {
         assert_eq!(unit("a")[300..320], [5; 20]);
     }
 }
+
+/// What a disk holds at a place of the volume, as who reads it there gets it.
+fn read_at(volume: &Volume, at: u64) -> u8 {
+    volume.read_array::<1>(VolumeOffset(at))[0]
+}
+
+#[test]
+fn a_disk_that_was_wrong_is_read_last_until_all_of_it_was_scrubbed() {
+    for spoilt in ["a", "b"] {
+        let pool = written(1);
+        scrub(&pool.open("a"));
+        let places = [9, 10].map(|mib| mib << 20);
+        pool.put(spoilt, AT, &[9; 50]);
+        for place in places {
+            pool.put(spoilt, (2 << 20) + place, &[9; 50]);
+        }
+        let volume = pool.open("a");
+        assert_eq!(
+            verify(&volume).found,
+            [found(&pool, Evidence::Seal, spoilt)]
+        );
+        // One of them would be read from each disk.
+        assert_eq!(places.map(|place| read_at(&volume, place)), [0, 0]);
+        assert_eq!(scrub(&volume).found.len(), 2);
+        volume.trust_copies();
+        pool.put(spoilt, (2 << 20) + (11 << 20), &[9; 50]);
+        pool.put(spoilt, (2 << 20) + (12 << 20), &[9; 50]);
+        let read = [11, 12].map(|mib| read_at(&volume, mib << 20));
+        assert!(read == [0, 9] || read == [9, 0], "{read:?}");
+    }
+}
+
+#[test]
+fn what_lies_beside_what_is_known_to_be_wrong_is_wrong_too() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    pool.put("b", AT, &[9; 3 * UNIT_SIZE as usize]);
+    pool.put("b", AT + 4 * UNIT_SIZE, &[9; 50]);
+    volume.prepare_scrub().unwrap();
+    let rules = &mut ScrubRules {
+        judge: &mut |at, copies| {
+            let is_known = at == PLACE.add(UNIT_SIZE);
+            is_known.then(|| copies.iter().position(|copy| copy[0] != 9))?
+        },
+        usage: &|_| Usage::Used,
+        knows_written: true,
+        trusted: None,
+    };
+    let scrubbed = volume.scrub_span(volume.span_of(PLACE), rules).unwrap();
+    let told = scrubbed.found.iter().map(|one| one.evidence);
+    let beside = Some(Evidence::Neighbours);
+    let expected = [beside, Some(Evidence::Contents), beside, None];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(on(&pool, "a"), on(&pool, "b"));
+}

@@ -2,6 +2,7 @@
 
 use super::End;
 use crate::commands::scrub::sentences;
+use crate::size;
 use nacre_fs::Fs;
 use nacre_store::scrub::{
     Damage, Doubtful, Progress, Report, repaired_by_readers, scrub, scrub_spans,
@@ -18,6 +19,8 @@ const PAUSE: Duration = Duration::from_secs(600);
 const LOOKS: Duration = Duration::from_secs(1);
 /// Of so many moments one is spent on it.
 const SHARE: u32 = 10;
+/// Most places that are told at once: somebody may work in this terminal.
+const MOST_TOLD: usize = 10;
 
 /// Scrubs a pool when `pause` is over since its last time, and what a reader found damaged at once,
 /// until the end comes. Tells what readers repaired.
@@ -69,8 +72,17 @@ fn tell(path: &Path, fs: &Fs, report: Result<Report, VolumeError>, known: &mut H
                 difference.evidence.is_some() || known.insert(difference.range.start.0)
             };
             let news: Vec<&Damage> = report.damages.iter().filter(is_new).collect();
-            for sentence in sentences(fs, &news) {
+            let told = &news[..news.len().min(MOST_TOLD)];
+            for sentence in sentences(fs, told) {
                 eprintln!("nacre: {}: {sentence}", path.display());
+            }
+            let more = (news.len() - told.len()) as u64 + report.more;
+            if more > 0 && !told.is_empty() {
+                let size = size::human(report.repaired + report.left);
+                eprintln!(
+                    "nacre: {}: {more} places more, {size} in all",
+                    path.display()
+                );
             }
         }
         // The fence of who stores tells as well, and the next round tries again.
