@@ -2,7 +2,8 @@
 //!
 //! Units are held, so that nobody takes them, and a version is brought home. From then on nothing
 //! that a crash could bring back refers to them, and the journal has nothing of them. Then the disk
-//! is told, and they are let go.
+//! is told, and they are let go. Of a disk behind memory nothing is ever brought home: what is free
+//! there is so durably.
 
 use std::ops::ControlFlow;
 
@@ -47,12 +48,21 @@ struct Held<'s> {
 }
 
 impl<'s> Held<'s> {
-    /// Some that are free from a unit on; and where to go on.
+    /// Some that are free from a unit on, on the same side; and where to go on.
     fn from(store: &'s Store, mut at: UnitNo) -> (Self, UnitNo) {
         let (allocator, mut runs) = (store.allocator(), Vec::new());
-        let mut room = HELD.min(allocator.free_units() / SHARE);
+        let is_behind = allocator.is_behind(at);
+        let free = match is_behind {
+            true => allocator.free_behind(),
+            false => allocator.free_units(),
+        };
+        let hold = |at, most| match is_behind {
+            true => allocator.hold_behind(at, LEAST, most),
+            false => allocator.hold(at, LEAST, most),
+        };
+        let mut room = HELD.min(free / SHARE);
         while room >= LEAST
-            && let Some(run) = allocator.hold(at, LEAST, room.min(TOGETHER))
+            && let Some(run) = hold(at, room.min(TOGETHER))
         {
             (at, room) = (run.end(), room - run.count);
             runs.push(run);
@@ -68,40 +78,67 @@ impl Drop for Held<'_> {
 }
 
 impl Store {
-    /// Tells the disk behind an image what is free, while others use the pool. Devices that are
-    /// files keep their room unless `files` is set. `told` hears how far it is, and may break off.
-    /// Where no device can be told nothing is done.
+    /// Tells the disk behind an image what is free, and disks behind memory, while others use the
+    /// pool. Devices that are files keep their room unless `files` is set. `told` hears how far it
+    /// is, and may break off. Where no device can be told nothing is done.
     pub fn trim(
         &self,
         files: bool,
         told: &mut dyn FnMut(TrimProgress) -> ControlFlow<()>,
     ) -> Result<Trimmed> {
-        let (mut done, mut at) = (Trimmed::default(), UnitNo(0));
-        let total = self.volume().units() * UNIT_SIZE;
-        if !self.volume().has_disk_to_tell(files) {
-            done.left = self.allocator().free_units() * UNIT_SIZE;
+        let (volume, mut done) = (self.volume(), Trimmed::default());
+        if !volume.has_disk_to_tell(files) {
+            done.left = self.free_on_disks() * UNIT_SIZE;
             return Ok(done);
         }
-        loop {
-            let (held, next) = Held::from(self, at);
-            if held.runs.is_empty() {
-                break;
-            }
-            self.discard(&held.runs, files, &mut done)?;
-            at = next;
-            let progress = TrimProgress {
-                done: at.0 * UNIT_SIZE,
-                total,
-            };
-            if told(progress).is_break() {
+        let sides = [
+            (volume.has_image(), 0),
+            (volume.has_behind(), volume.front_units()),
+        ];
+        for (_, first) in sides.into_iter().filter(|(is_there, _)| *is_there) {
+            if self
+                .trim_from(UnitNo(first), files, &mut done, told)?
+                .is_break()
+            {
                 break;
             }
         }
         Ok(done)
     }
 
+    fn free_on_disks(&self) -> u64 {
+        let free = self.allocator().free_units();
+        let imaged = free * u64::from(self.volume().has_image());
+        imaged + self.allocator().free_behind()
+    }
+
+    /// What is free from a unit on, on its side.
+    fn trim_from(
+        &self,
+        mut at: UnitNo,
+        files: bool,
+        done: &mut Trimmed,
+        told: &mut dyn FnMut(TrimProgress) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        loop {
+            let (held, next) = Held::from(self, at);
+            if held.runs.is_empty() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            self.discard(&held.runs, files, done)?;
+            at = next;
+            let progress = TrimProgress {
+                done: at.0 * UNIT_SIZE,
+                total: self.volume().units() * UNIT_SIZE,
+            };
+            if told(progress).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+
     fn discard(&self, held: &[Run], files: bool, done: &mut Trimmed) -> Result<()> {
-        if site::step() {
+        if self.volume().has_image() && site::step() {
             self.bring_home()?;
         }
         for run in held {

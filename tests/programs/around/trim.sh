@@ -94,7 +94,29 @@ part_all() {
     trimmed "$a" "$a" "$b"
     beside_programs "$a"
     no_disks
+    behind
     block_device
+}
+
+behind() {
+    local device free room_before
+    note "a disk behind memory"
+    truncate -s 512M "$c"
+    device=$(losetup -f --show "$c" 2>/dev/null) || { note "no loop devices here"; return 0; }
+    nacre create --quiet --force --size 40M --behind "$device" "$SCRATCH/front"
+    nacre run -q --pool "$SCRATCH/front" -- bash -c '
+        for n in $(seq 20); do seq $((n * 100000)) $((n * 100000 + 600000)) >/nacre/$n; done
+        rm /nacre/{2,4,6,8,10,12,14,16,18,20}'
+    room_before=$(room "$c") free=$(free_in "$SCRATCH/front")
+    contains "what it did" "trimmed" "$(nacre trim "$SCRATCH/front")"
+    (($(room "$c") < room_before - 20000)) || fail "$(room "$c") KiB of $room_before are left"
+    same "free bytes" "$free" "$(free_in "$SCRATCH/front")"
+    contains "the pool" clean "$(nacre check "$SCRATCH/front")"
+    nacre run -q --pool "$SCRATCH/front" -- bash -c 'for n in $(seq 1 2 19); do
+        seq $((n * 100000)) $((n * 100000 + 600000)) | cmp - /nacre/$n || exit 1; done' || fail "files differ"
+    losetup -d "$device"
+    rm "$SCRATCH/front"
+    no_disks
 }
 
 block_device() {

@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn trim(arguments: &Arguments, store: &Store) -> Result<Report> {
     let pool = &arguments.pool;
-    if !store.volume().has_image() {
+    if !store.volume().has_image() && !store.volume().has_behind() {
         return Err(no_disk(pool));
     }
     let mut bar: Option<ProgressBar> = None;
@@ -84,7 +84,7 @@ fn trim(arguments: &Arguments, store: &Store) -> Result<Report> {
 fn no_disk(pool: &Path) -> Failure {
     let pool = pool.display();
     Failure::Refused(format!(
-        "{pool}: no disk is behind a cache here: nothing is to be told what is free"
+        "{pool}: no disk is behind a cache or memory here: nothing is to be told what is free"
     ))
 }
 

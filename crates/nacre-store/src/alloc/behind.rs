@@ -46,6 +46,25 @@ impl<'a> Allocator<'a> {
         Some(run)
     }
 
+    /// As [`Allocator::hold`], of units behind.
+    pub(crate) fn hold_behind(&self, from: UnitNo, least: u64, most: u64) -> Option<Run> {
+        let special = self.special?;
+        let (mut at, end) = (from.0, special.all_bits.len() as u64 * WORD);
+        while let Some(run) = take_between(special.all_bits, at, end, most) {
+            special
+                .shared
+                .behind
+                .free_units
+                .fetch_sub(run.count, Relaxed);
+            if run.count >= least {
+                return Some(run);
+            }
+            self.let_go(run);
+            at = run.end().0;
+        }
+        None
+    }
+
     /// Takes `1..=want` contiguous units for contents that leave others: on the same side, if there
     /// are any.
     pub(crate) fn take_like(&self, left: UnitNo, goal: Option<UnitNo>, want: u64) -> Option<Run> {

@@ -278,6 +278,9 @@ impl<'a> Allocator<'a> {
         let (start, end) = (run.start.0, run.end().0);
         let freed = match self.special {
             None => self.clear_bits(self.bits, start, end),
+            Some(special) if self.is_behind(run.start) => {
+                return self.clear_behind(special, start, end);
+            }
             Some(special) => self.clear_in_front(special, start, end),
         };
         self.free.fetch_add(freed, Relaxed);

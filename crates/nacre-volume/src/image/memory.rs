@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use nacre_media::{Image, MediaFailed};
+use nacre_media::{Image, Media, MediaFailed};
 use nacre_types::{DeviceOffset, UNIT_SIZE, UnitNo, VolumeOffset};
 
 use crate::error::VolumeError;
@@ -176,6 +176,9 @@ impl Volume {
     /// takes meanwhile: the disk need not keep what it holds there. Files keep their room unless
     /// `files` is set. Answers how many bytes of devices that are. Nobody commits meanwhile.
     pub fn discard(&self, at: VolumeOffset, len: u64, files: bool) -> Result<u64, VolumeError> {
+        if at.0 >= self.front_len() {
+            return self.discard_behind(at, len, files);
+        }
         let Some((cache, _)) = self.cached() else {
             return Ok(0);
         };
@@ -190,7 +193,23 @@ impl Volume {
     /// Whether any device would be told by [`Volume::discard`].
     pub fn has_disk_to_tell(&self, files: bool) -> bool {
         let cached = self.cached();
+        let behind = || self.behind.iter().filter_map(|it| it.media.device());
         cached.is_some_and(|(cache, _)| cache.disk.is_told(files))
+            || behind().any(|device| files || !device.is_file())
+    }
+
+    fn discard_behind(&self, at: VolumeOffset, len: u64, files: bool) -> Result<u64, VolumeError> {
+        let discard = |(media, there, part): (&Media, DeviceOffset, Range<usize>)| {
+            let told = media.device().filter(|device| files || !device.is_file());
+            let range = there.get()..there.get() + part.len() as u64;
+            let done = told.map_or(Ok(false), |device| {
+                nacre_media::discard(device.fd(), &range)
+            });
+            let failed = |_| VolumeError::WriteFailed(self.path().to_owned());
+            done.map(|done| part.len() as u64 * u64::from(done))
+                .map_err(failed)
+        };
+        self.parts(at, len).map(discard).sum()
     }
 
     /// Whether a range of one device is in memory now.
