@@ -39,31 +39,33 @@ impl Image {
         self.correct_words(at, wrong, right);
     }
 
-    /// As [`Image::correct`], for a reader who found `part` of a unit wrong while others store: so
-    /// what else came with it from that disk is made right, too, as far as nobody has stored there
-    /// since. What is more than a word stays where it is noted, as it may be half of a change
-    /// (D127).
+    /// Whether the disk has units at home, but for what is noted of them: the journal has nothing
+    /// of them, and they are not new.
+    pub fn has_rest_home(&self, range: Range<u64>) -> bool {
+        let units = units(range);
+        !self.away.has_any(units.clone()) && !units.into_iter().any(|it| self.is_new(it..it + 1))
+    }
+
+    /// As [`Image::correct`], for a reader who found `part` of a unit wrong while others store,
+    /// which has its rest at home: what else came with it from that disk is made right, too, as far
+    /// as nobody has stored there since. What is more than a word stays where it is noted, as it
+    /// may be half of a change (D127).
     pub fn correct_beside_stores(&self, at: u64, part: Range<usize>, wrong: &[u8], right: &[u8]) {
         let unit = at / UNIT_SIZE;
         self.epoch(unit).fetch_add(1, SeqCst);
         if !self.present.has(unit) {
             return;
         }
-        let is_home = !self.away.has_any(unit..unit + 1);
         for skip in (0..wrong.len()).step_by(GRANULE as usize) {
             let granule = skip..skip + GRANULE as usize;
             let start = at + skip as u64;
-            let is_noted = self.is_noted(start..start + GRANULE);
-            let asked = part.start.max(granule.start)..part.end.min(granule.end);
-            let bytes = match (is_noted, part.len() == WORD) {
-                (false, _) if is_home => granule,
-                (false, _) | (true, true) => asked,
-                (true, false) => continue,
+            let bytes = match self.is_noted(start..start + GRANULE) {
+                false => granule,
+                true if part.len() == WORD && granule.contains(&part.start) => part.clone(),
+                true => continue,
             };
-            if !bytes.is_empty() {
-                let start = at + bytes.start as u64;
-                self.correct_words(start, &wrong[bytes.clone()], &right[bytes]);
-            }
+            let start = at + bytes.start as u64;
+            self.correct_words(start, &wrong[bytes.clone()], &right[bytes]);
         }
     }
 

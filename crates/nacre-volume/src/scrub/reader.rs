@@ -12,10 +12,12 @@ use crate::layout::DATA_START;
 use crate::volume::Volume;
 
 const UNIT: usize = UNIT_SIZE as usize;
+/// So often it is read again, as versions are made meanwhile.
+const TRIES: usize = 3;
 
-/// A part of some units, in memory and on the disks that it may have come from.
+/// Units of which a part was found damaged, in memory and on the disks.
 struct Met {
-    /// Whole units, where they are on the disks.
+    /// Where they are on the disks.
     units: Range<u64>,
     /// The part, in bytes of the units.
     part: Range<usize>,
@@ -24,32 +26,41 @@ struct Met {
 }
 
 impl Met {
-    fn read(volume: &Volume, legs: &LegsDisk, range: &Range<VolumeOffset>) -> Self {
+    /// `None`: memory may be newer than what the disks hold, or changes while it is read.
+    fn read(volume: &Volume, range: &Range<VolumeOffset>) -> Option<Self> {
+        let (legs, image) = (volume.legs()?, volume.head.media.image()?);
         let first = range.start.0 / UNIT_SIZE * UNIT_SIZE;
         let end = range.end.0.next_multiple_of(UNIT_SIZE);
         let units = first + DATA_START..end + DATA_START;
+        let version = volume.durable_version();
+        let is_home = || image.has_rest_home(units.clone());
+        if !is_home() {
+            return None;
+        }
         let mut memory = vec![0; (end - first) as usize];
         volume.read(VolumeOffset(first), &mut memory);
-        Self {
+        let copies = read_all(legs, &units);
+        (is_home() && volume.durable_version() == version).then_some(Self {
             part: (range.start.0 - first) as usize..(range.end.0 - first) as usize,
-            copies: read_all(legs, &units),
-            memory,
             units,
-        }
+            memory,
+            copies,
+        })
     }
 
     fn part_of<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.part.clone()]
     }
 
-    /// The copy whose part a judge says to be right, if memory has something else.
+    /// The copy whose part a judge says to be right, if memory has what another disk holds.
     fn right(&self, at: VolumeOffset, judge: &mut Judge<'_>) -> Option<&Copy> {
         let copies = self.copies.iter().map(|copy| &copy.bytes);
         let all = iter::once(&self.memory).chain(copies);
         let parts: Vec<&[u8]> = all.map(|bytes| self.part_of(bytes)).collect();
         let right = judge(at, &parts)?;
         let copy = self.copies.get(right.checked_sub(1)?)?;
-        (parts[right] != parts[0]).then_some(copy)
+        let came_from = |part: &&[u8]| *part == parts[0] && *part != parts[right];
+        parts[1..].iter().any(came_from).then_some(copy)
     }
 
     /// Disks that hold something else.
@@ -90,10 +101,10 @@ impl Volume {
         let (Some(legs), Some(image)) = (self.legs(), self.head.media.image()) else {
             return false;
         };
-        if !self.is_common(&range) {
+        let met = (0..TRIES).find_map(|_| Met::read(self, &range));
+        let Some(met) = met.filter(|_| self.is_common(&range)) else {
             return false;
-        }
-        let met = Met::read(self, legs, &range);
+        };
         let Some(right) = met.right(range.start, judge) else {
             return false;
         };

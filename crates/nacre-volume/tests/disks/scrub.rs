@@ -359,3 +359,76 @@ fn what_lies_beside_what_is_known_to_be_wrong_is_wrong_too() {
     assert_eq!(told.collect::<Vec<_>>(), expected);
     assert_eq!(on(&pool, "a"), on(&pool, "b"));
 }
+
+/// Who reads so many bytes there, and knows how right ones begin, repairs them.
+fn repair_as_reader(volume: &Volume, len: u64, right: u8) -> bool {
+    let is_right = |copy: &&[u8]| copy[0] == right;
+    volume.repair(PLACE..PLACE.add(len), &mut |_, copies| {
+        copies.iter().position(|copy| is_right(&copy))
+    })
+}
+
+#[test]
+fn who_meets_damage_in_memory_takes_what_another_disk_holds() {
+    let read = ["a", "b"].map(|spoilt| {
+        let pool = written(1);
+        pool.put(spoilt, AT, &[9; 5000]);
+        let volume = pool.open("a");
+        let read = first(&volume);
+        assert_eq!(repair_as_reader(&volume, 100, 1), read == 9);
+        assert_eq!(first(&volume), 1);
+        let all = volume.read_array::<3000>(PLACE);
+        assert!(all[100..].iter().all(|byte| *byte == 0), "all of the unit");
+        let suspect = (read == 9).then(|| volume.span_of(PLACE));
+        assert_eq!(volume.take_suspect(), suspect);
+        read
+    });
+    assert!(read == [1, 9] || read == [9, 1], "{read:?}");
+}
+
+#[test]
+fn what_is_newer_than_the_disks_is_not_taken_back_by_a_reader() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    let put = |byte: u8| {
+        let stored = volume.write(PLACE, &[byte; 100], StoreKind::Data);
+        volume.fence(stored).unwrap();
+    };
+    put(2);
+    assert!(!repair_as_reader(&volume, 100, 1), "noted");
+    assert!(!repair_as_reader(&volume, 8, 1), "a word that is noted");
+    commit(&volume, 2);
+    assert!(!repair_as_reader(&volume, 100, 1), "in the journal");
+    // One disk has got it before the other one.
+    pool.put("a", AT, &[2; 100]);
+    assert!(!repair_as_reader(&volume, 100, 1), "on its way home");
+    volume.checkpoint().unwrap();
+    put(3);
+    pool.put("b", AT, &[1; 100]);
+    assert!(!repair_as_reader(&volume, 100, 1), "another disk is wrong");
+    assert_eq!(first(&volume), 3);
+}
+
+#[test]
+fn what_may_be_half_of_a_change_is_left_alone_but_for_a_word() {
+    for spoilt in ["a", "b"] {
+        let pool = written(1);
+        pool.put(spoilt, AT, &[9; 600]);
+        let volume = pool.open("a");
+        if first(&volume) != 9 {
+            continue;
+        }
+        // In the same granule.
+        let stored = volume.write(PLACE.add(200), &[7; 8], StoreKind::Data);
+        volume.fence(stored).unwrap();
+        assert!(!repair_as_reader(&volume, 100, 1));
+        assert_eq!(volume.read_array::<1>(PLACE.add(300)), [0], "the next one");
+        assert!(repair_as_reader(&volume, 8, 1));
+        assert_eq!(first(&volume), 1);
+        assert_eq!(
+            volume.read_array::<1>(PLACE.add(200)),
+            [7],
+            "what was stored"
+        );
+    }
+}
