@@ -45,6 +45,7 @@ pub use tables::dentry::{
 pub use tables::icore::{ICore, STORING};
 pub use tables::lane::LaneState;
 pub use tables::ofd::{OFD_MAPPED, OFD_STORED, OFD_SYNCED, OFD_WATCHED, Ofd, OfdId, OfdInit};
+pub use tables::ofd_table::ReservedOfd;
 pub use watch::{Message, MessageKey, Watch, WatchId};
 pub use zeros::{ZEROS_LEN, Zeros};
 

@@ -11,7 +11,7 @@ use crate::path::owner::PathOwners;
 use crate::path::path_cache::PathCache;
 use crate::reply::Answer;
 use nacre_fs::{Cred, Fs, FsError, InodeRef, NewMode, OwnedGuard};
-use nacre_session::{Ofd, OfdId, OfdInit, SlotRef};
+use nacre_session::{Ofd, OfdId, OfdInit, ReservedOfd, SlotRef};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -338,13 +338,31 @@ impl Vfs {
     /// A new description with one use. On failure the caller undoes what it pinned.
     #[inline]
     pub(crate) fn describe(&self, mount: &Mount, init: &OfdInit<'_>) -> Result<FileId, VfsError> {
-        let ofd = mount.fs.describe(init)?.ok_or(ErrorKind::TooManyFiles)?;
+        let room = self.reserve_description(mount)?;
+        Ok(self.describe_in(mount, room, init))
+    }
+
+    /// Room for a description of a file that is still to be made.
+    #[inline]
+    pub(crate) fn reserve_description(&self, mount: &Mount) -> Result<ReservedOfd, VfsError> {
+        let room = mount.fs.reserve_description()?;
+        room.ok_or_else(|| ErrorKind::TooManyFiles.into())
+    }
+
+    /// As [`Vfs::describe`], in room that was reserved.
+    #[inline]
+    pub(crate) fn describe_in(
+        &self,
+        mount: &Mount,
+        room: ReservedOfd,
+        init: &OfdInit<'_>,
+    ) -> FileId {
         let id = FileId {
             pool: mount.index,
-            ofd,
+            ofd: mount.fs.describe_in(room, init),
         };
         self.note_use(id);
-        Ok(id)
+        id
     }
 
     /// Counts a use of a description that this process holds.

@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::watch::Events;
 use nacre_session::{
-    LockOwner, MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OFD_WATCHED, Ofd, OfdId, OfdInit, SlotRef,
+    LockOwner, MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OFD_WATCHED, Ofd, OfdId, OfdInit, ReservedOfd,
+    SlotRef,
 };
 use nacre_store::OwnedGuard;
 use std::sync::atomic::Ordering;
@@ -35,17 +36,35 @@ impl Fs {
     /// the pin. `None` if there is no room for one, after what the dead held was given back.
     #[inline]
     pub fn describe(&self, init: &OfdInit<'_>) -> Result<Option<OfdId>> {
+        let room = self.reserve_description()?;
+        Ok(room.map(|room| self.describe_in(room, init)))
+    }
+
+    /// Room for a description of a file that is still to be made. `None` as [`Fs::describe`].
+    #[inline]
+    pub fn reserve_description(&self) -> Result<Option<ReservedOfd>> {
         let (session, me) = (self.store.session(), self.store.slot());
-        let mut made = session.ofd_alloc(me, init);
-        if made.is_err() && self.reap_dead()? > 0 {
-            made = session.ofd_alloc(me, init);
+        let mut room = session.ofd_reserve(me);
+        if room.is_err() && self.reap_dead()? > 0 {
+            room = session.ofd_reserve(me);
         }
-        if session.is_watched()
-            && let Ok(id) = made
-        {
-            self.mark_watched(id);
+        Ok(room.ok())
+    }
+
+    /// As [`Fs::describe`], in room that was reserved.
+    #[inline]
+    pub fn describe_in(&self, room: ReservedOfd, init: &OfdInit<'_>) -> OfdId {
+        let session = self.store.session();
+        let made = session.ofd_fill(room, self.store.slot(), init);
+        if session.is_watched() {
+            self.mark_watched(made);
         }
-        Ok(made.ok())
+        made
+    }
+
+    /// Gives room back in which nothing was described.
+    pub fn unreserve_description(&self, room: ReservedOfd) {
+        self.store.session().ofd_unreserve(room);
     }
 
     /// Calls on the description find that they are to tell.

@@ -142,6 +142,9 @@ static void descriptions(void) {
         refused += error == ENFILE;
     }
     must(refused > 0 && open("one-more", O_CREAT | O_RDWR, 0600) == -1 && errno == ENFILE);
+    must(access("one-more", F_OK) == -1 && errno == ENOENT);
+    must(open(".", O_TMPFILE | O_RDWR, 0600) == -1 && errno == ENFILE);
+    must(open("many", O_TRUNC | O_WRONLY) == -1 && errno == ENFILE);
     must(mkdir("still", 0700) == 0 && rmdir("still") == 0);
     for (int i = 0; i < 8; i++) kill(children[i], SIGKILL);
     for (int i = 0; i < 8; i++) must(waitpid(children[i], NULL, 0) == children[i]);

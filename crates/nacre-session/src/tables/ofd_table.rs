@@ -28,21 +28,55 @@ use crate::{FIRST_SLOTS, MAX_OFDS, Session, step};
 const SPINS: u32 = 64;
 const YIELDS_PER_CHECK: u32 = 64;
 
+/// Room for one description that its process has taken. Nobody else sees it; if the process dies it
+/// is free again.
+#[must_use]
+#[derive(Debug)]
+pub struct ReservedOfd {
+    id: OfdId,
+    word: OfdWord,
+}
+
 impl Session {
     /// A new description, held by `me`.
     #[inline]
     pub fn ofd_alloc(&self, me: SlotRef, init: &OfdInit<'_>) -> Result<OfdId, Full> {
-        let (id, allocating) = self
+        let taken = self.ofd_reserve(me)?;
+        Ok(self.ofd_fill(taken, me, init))
+    }
+
+    /// Room for a description, which `me` fills or gives back.
+    #[inline]
+    pub fn ofd_reserve(&self, me: SlotRef) -> Result<ReservedOfd, Full> {
+        let (id, word) = self
             .take_free_ofd(me)
             .ok_or(Full("open file descriptions"))?;
+        Ok(ReservedOfd { id, word })
+    }
+
+    /// Makes a description, held by `me`, where room was reserved.
+    #[inline]
+    pub fn ofd_fill(&self, taken: ReservedOfd, me: SlotRef, init: &OfdInit<'_>) -> OfdId {
+        let ReservedOfd { id, word } = taken;
         let ofd = self.entry(id.index);
         ofd.fill(init);
         ofd::set_first_holder(self.holders_word(ofd, id.index, me), id.generation, me);
         ofd.set(OfdWord {
             state: OfdState::Used,
-            ..allocating
+            ..word
         });
-        Ok(id)
+        id
+    }
+
+    /// Gives room back in which no description was made.
+    pub fn ofd_unreserve(&self, taken: ReservedOfd) {
+        let ReservedOfd { id, word } = taken;
+        self.hint_free(word.slot, id.index);
+        self.entry(id.index).set(OfdWord {
+            state: OfdState::Free,
+            slot: 0,
+            ..word
+        });
     }
 
     /// A description that is in use; `None` when the identity is out of date.
@@ -104,17 +138,20 @@ impl Session {
         let Some(ofd) = self.ofd(id) else { return };
         let word = ofd.load();
         if word.generation == id.generation && word.state == OfdState::Closing {
-            let hint = &self.memory.slots.all()[usize::from(word.slot)].ofd_hint;
-            hint.store(
-                hint.load(Ordering::Relaxed).min(id.index),
-                Ordering::Relaxed,
-            );
+            self.hint_free(word.slot, id.index);
             ofd.set(OfdWord {
                 state: OfdState::Free,
                 slot: 0,
                 ..word
             });
         }
+    }
+
+    /// The slot looks there first for room.
+    #[inline]
+    fn hint_free(&self, slot: u16, index: u32) {
+        let hint = &self.memory.slots.all()[usize::from(slot)].ofd_hint;
+        hint.store(hint.load(Ordering::Relaxed).min(index), Ordering::Relaxed);
     }
 
     /// Whether `who` holds the description.

@@ -367,7 +367,8 @@ impl Vfs {
         })
     }
 
-    /// Opens what `make` makes and pins: who gets no number must find nothing made.
+    /// Opens what `make` makes and pins: who gets no number, or for whom the table of descriptions
+    /// is full, must find nothing made.
     #[inline]
     fn open_made(
         &self,
@@ -375,10 +376,22 @@ impl Vfs {
         request: Request,
         make: impl FnOnce() -> Result<InodeRef, FsError>,
     ) -> Result<Attempt, VfsError> {
+        let mount = target.mount;
         let fd = self.take_number(target, request)?;
-        match make() {
-            Ok(node) => self.install_at(fd, target, node, S_IFREG, request)?,
+        let room = match self.reserve_description(mount) {
+            Ok(room) => room,
             Err(error) => {
+                self.give_number_back(fd)?;
+                return Err(error);
+            }
+        };
+        match make() {
+            Ok(node) => {
+                let id = self.describe_in(mount, room, &init(target, node, S_IFREG, request));
+                self.show_at(fd, target, node, id, request)?;
+            }
+            Err(error) => {
+                mount.fs.unreserve_description(room);
                 self.give_number_back(fd)?;
                 return Err(error.into());
             }
@@ -448,32 +461,33 @@ impl Vfs {
         request: Request,
     ) -> Result<(), VfsError> {
         let mount = target.mount;
-        let name: &[u8] = match &target.last {
-            Last::Name(name) => name,
-            _ => b"",
-        };
-        let init = OfdInit {
-            ino: node.ino,
-            ino_generation: node.generation,
-            flags: status_flags(request.flags) | synced(mount, request),
-            mode: format & S_IFMT,
-            parent: target.dir.ino,
-            name,
-        };
-        let id = match self.describe(mount, &init) {
-            Ok(id) => id,
+        match self.describe(mount, &init(target, node, format, request)) {
+            Ok(id) => self.show_at(fd, target, node, id, request),
             Err(error) => {
                 mount.fs.unpin(node.ino)?;
                 self.give_number_back(fd)?;
-                return Err(error);
+                Err(error)
             }
-        };
+        }
+    }
+
+    /// Opens a number that was taken before, which is given back on failure, as the description is.
+    #[inline]
+    fn show_at(
+        &self,
+        fd: i32,
+        target: &Target<'_, '_>,
+        node: InodeRef,
+        id: FileId,
+        request: Request,
+    ) -> Result<(), VfsError> {
         if let Err(error) = self.enter_placeholder(fd, id) {
             self.release(id);
             return Err(error);
         }
-        if mount.fs.is_watched() && !request.has(O_PATH) {
-            mount.fs.tell(node, target.place(), Events::OPEN);
+        let fs = &target.mount.fs;
+        if fs.is_watched() && !request.has(O_PATH) {
+            fs.tell(node, target.place(), Events::OPEN);
         }
         Ok(())
     }
@@ -485,6 +499,27 @@ impl Vfs {
         if let FdEntry::Pool(old) = self.table.set(fd, FdEntry::Pool(id), self.alone()) {
             self.release(old);
         }
+    }
+}
+
+/// What describes the opened file.
+#[inline]
+fn init<'a>(
+    target: &'a Target<'_, '_>,
+    node: InodeRef,
+    format: u32,
+    request: Request,
+) -> OfdInit<'a> {
+    OfdInit {
+        ino: node.ino,
+        ino_generation: node.generation,
+        flags: status_flags(request.flags) | synced(target.mount, request),
+        mode: format & S_IFMT,
+        parent: target.dir.ino,
+        name: match &target.last {
+            Last::Name(name) => name,
+            _ => b"",
+        },
     }
 }
 
