@@ -149,6 +149,16 @@ if not os.fork():
     os._exit(0)
 print(os.wait()[1], file=log)'
     gives "what is forked below another root" $'inside\n0' cat log
+    refuses "another group" "nacre run --allow-other" python3 -c '
+import os
+os.setegid(60305)
+os.chroot("root")'
+    refuses "another user" "nacre run --allow-other" python3 -c '
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.prctl(8, 1)
+os.setresuid(60305, 60305, 0)
+os.chroot("root")'
     refuses "a file" "Not a directory" chroot root/there /bin/cat
     gives "where one still is" here sh -c 'chroot root/bin/none /bin/cat 2>/dev/null; ls -d root >/dev/null && echo here'
 }

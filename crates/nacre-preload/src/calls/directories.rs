@@ -14,6 +14,7 @@ use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
 use crate::program::{by_kernel, descriptors};
 use crate::runtime::environment;
+use crate::runtime::log;
 use crate::runtime::tls::thread;
 
 /// The calls of this family.
@@ -87,7 +88,16 @@ fn open_proc() -> Result<OwnedFd, Errno> {
 
 /// Into a folder of a pool, if the kernel can show it.
 fn chroot_by_kernel(c: &mut Call<'_>) -> Verdict {
-    if !by_kernel::hidden(None).is_empty() {
+    let hidden = by_kernel::hidden(None);
+    if let Some((mount, user)) = by_kernel::closed_to_us() {
+        let mount = String::from_utf8_lossy(&mount);
+        log::tell(&format!(
+            "chroot: the kernel shows {mount} to user {user} alone, with the group who had it \
+             mounted. For others use `nacre run --allow-other`"
+        ));
+        return Err(Stop::Errno(libc::EACCES));
+    }
+    if !hidden.is_empty() {
         return Err(Stop::Errno(libc::EOPNOTSUPP));
     }
     let moved = by_kernel::go_where_the_program_is(c);

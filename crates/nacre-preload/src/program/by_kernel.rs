@@ -64,6 +64,18 @@ pub fn taken(prefix: &[u8]) -> Option<KernelMount> {
     }
 }
 
+/// Where the kernel shows a pool only to the user and group who mounted it, and not to this
+/// process: the mount point, and that user.
+pub fn closed_to_us() -> Option<(Vec<u8>, u32)> {
+    let table = table();
+    let closed = |mount: &Mount| {
+        let found = mount_table::find(&table, &mount.prefix)?;
+        let refused = stat(&mount.prefix).is_err_and(|errno| errno == Errno::ACCESS);
+        (refused && !found.for_all).then_some(found.user)
+    };
+    mounts().find_map(|mount| closed(&mount).map(|user| (mount.prefix, user)))
+}
+
 /// The mount points of all pools.
 pub fn prefixes() -> Vec<Vec<u8>> {
     mounts().map(|mount| mount.prefix).collect()
