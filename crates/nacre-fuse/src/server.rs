@@ -36,6 +36,15 @@ const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;
 const F_UNLCK: u32 = 2;
 
+/// What `chattr` and `lsattr` ask for, and the bytes of the longest answer (`struct fsxattr`).
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FSXATTR_LEN: u32 = 28;
+/// Bytes before what is told in the answer to an ioctl: its result and what is for retries.
+const IOCTL_ANSWER: usize = 16;
+
 /// A new name, and what it is of.
 type Named<'r> = (&'r [u8], Told);
 
@@ -77,6 +86,7 @@ impl Pool {
             Opcode::GETXATTR | Opcode::LISTXATTR => self.serve_xattr(request),
             Opcode::GETLK => self.serve_test_lock(node, body),
             Opcode::COPY_FILE_RANGE => self.serve_copy(request),
+            Opcode::IOCTL => serve_ioctl(body),
             Opcode::SYNCFS => self.sync_all().map(|()| Output::new()),
             Opcode::DESTROY => Ok(Output::new()),
             _ => match self.serve_new_name(request) {
@@ -147,7 +157,6 @@ impl Pool {
                 self.happened_to(node, Events::CLOSE_NOWRITE);
                 Ok(())
             }
-            Opcode::IOCTL => Err(Errno::NOTTY.into()),
             _ => Err(Errno::NOSYS.into()),
         }
     }
@@ -497,6 +506,25 @@ fn closed(flags: u32) -> Events {
         OFlags::RDONLY => Events::CLOSE_NOWRITE,
         _ => Events::CLOSE_WRITE,
     }
+}
+
+/// The attributes of `chattr`, of which a pool keeps none: as long as they are none they are told,
+/// and may be set. All else is not for files.
+fn serve_ioctl(mut body: Input<'_>) -> Answer<Output> {
+    let (_handle, _flags, command) = (body.u64()?, body.u32()?, body.u32()?);
+    let (_address, given, wanted) = (body.u64()?, body.u32()?, body.u32()?);
+    match command {
+        FS_IOC_GETFLAGS | FS_IOC_FSGETXATTR if wanted <= FSXATTR_LEN => {}
+        FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR if wanted == 0 => {
+            if body.bytes(given as usize)?.iter().any(|&byte| byte != 0) {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+        }
+        _ => return Err(Errno::NOTTY.into()),
+    }
+    let mut answer = Output::new();
+    answer.zeros(IOCTL_ANSWER + wanted as usize);
+    Ok(answer)
 }
 
 fn opened(handle: u64, flags: u32) -> Answer<Output> {

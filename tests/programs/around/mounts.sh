@@ -42,6 +42,18 @@ two_mounts() {
     "$NACRE" umount "$SCRATCH/mounted"
 }
 
+# Tools that look for the attributes of chattr find none, as on tmpfs.
+flags() {
+    note "attributes of chattr"
+    "$NACRE" mount "$POOL" "$SCRATCH/mounted"
+    mkdir "$SCRATCH/mounted/flags"
+    (cd "$SCRATCH/mounted/flags" && echo inside >file && same "those of a file" "    0 ---------------------- file" "$(lsattr -p file)" &&
+        same "those of a folder" "---------------------- ." "$(lsattr -d .)" && chattr -A file &&
+        refuses "one that a pool does not keep" "not supported" chattr +i file)
+    rm -r "$SCRATCH/mounted/flags"
+    "$NACRE" umount "$SCRATCH/mounted"
+}
+
 # What containers are made of: a folder of a mount is what an overlay file system writes to.
 overlay() {
     note "an overlay on a mount"
@@ -87,6 +99,7 @@ main() {
     "$NACRE" umount "$SCRATCH/mounted"
     same "after the last one" "$before" "$(left)"
     two_mounts
+    flags
     if unshare --mount true 2>/dev/null && grep -q '\<overlay$' /proc/filesystems; then
         overlay
     else

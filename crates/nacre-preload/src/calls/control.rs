@@ -9,6 +9,7 @@ use crate::entry::abi::{CloneRange, Flock};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry, fd_number_entry};
+use crate::entry::user;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -79,17 +80,27 @@ fn lock(c: &mut Call<'_>) -> Verdict {
 fn ioctl(c: &mut Call<'_>) -> Verdict {
     const FICLONERANGE: u32 = 0x4020_940d;
     const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
     const FIONREAD: u32 = libc::FIONREAD as u32;
     let answer = match c.uint(1) {
         FICLONERANGE => return clone_range(c),
         loops::SET_FD | loops::CHANGE_FD => return loops::set_file(c),
         loops::CONFIGURE => return loops::configure(c),
         FS_IOC_SETFLAGS if c.vfs().ours(c.int(0)) => c.vfs().set_attributes(c.int(0), c.read(2)?),
+        FS_IOC_FSSETXATTR if c.vfs().ours(c.int(0)) => {
+            let words: [u32; 7] = c.read(2)?;
+            let any = words.into_iter().fold(0, core::ops::BitOr::bitor);
+            c.vfs().set_attributes(c.int(0), any)
+        }
         request => c.vfs().ioctl(c.int(0), request, c.arg(2) as u64),
     };
     match answer? {
         Reply::Done(IoctlReply::Nothing) => Ok(0),
         Reply::Done(IoctlReply::Int(value)) => c.write(2, &value).map(|()| 0),
+        Reply::Done(IoctlReply::Zeros(count)) => {
+            user::write_bytes(c.arg(2), &vec![0; count])?;
+            Ok(0)
+        }
         _ if c.uint(1) == FIONREAD => {
             let bytes = watches::readable(c, c.int(0))?;
             c.write(2, &bytes).map(|()| 0)

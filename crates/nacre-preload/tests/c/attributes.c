@@ -13,6 +13,11 @@ static void chattr(int fd) {
     CHECK(!ioctl(fd, FS_IOC_SETFLAGS, &none));
     CHECK(ioctl(fd, FS_IOC_SETFLAGS, &immutable) == -1 && errno == EOPNOTSUPP);
     CHECK(ioctl(fd, FS_IOC_SETFLAGS, 8) == -1 && errno == EFAULT);
+    struct fsxattr more = {.fsx_xflags = 5, .fsx_projid = 5};
+    CHECK(!ioctl(fd, FS_IOC_FSGETXATTR, &more) && !more.fsx_xflags && !more.fsx_projid);
+    CHECK(!ioctl(fd, FS_IOC_FSSETXATTR, &more));
+    more.fsx_projid = 5;
+    CHECK(ioctl(fd, FS_IOC_FSSETXATTR, &more) == -1 && errno == EOPNOTSUPP);
     CHECK(!ioctl(fd, FS_IOC_GETFLAGS, &flags) && flags == 0);
 }
 

@@ -12,6 +12,9 @@ use crate::resolve::subject::follows;
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::{Caps, Events};
 
+/// Bytes of `struct fsxattr`.
+const FSXATTR_LEN: usize = 28;
+
 /// What is to be stored at the argument of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoctlReply {
@@ -19,11 +22,13 @@ pub enum IoctlReply {
     Nothing,
     /// An `int`.
     Int(i32),
+    /// So many zero bytes.
+    Zeros(usize),
 }
 
 impl Vfs {
-    /// `ioctl(FS_IOC_SETFLAGS)`: a pool keeps none of these attributes (`chattr`), so only their
-    /// absence can be asked for.
+    /// `ioctl(FS_IOC_SETFLAGS)`, and `FS_IOC_FSSETXATTR` with all its words in one: a pool keeps
+    /// none of these attributes (`chattr`), so only their absence can be asked for.
     pub fn set_attributes(&self, fd: i32, attributes: u32) -> Answer<IoctlReply> {
         let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);
@@ -80,8 +85,9 @@ impl Vfs {
                 file.mount.fs.getattr(file.node())?.block_size as i32,
             )),
             FS_IOC_GETFLAGS => done(IoctlReply::Int(0)),
+            FS_IOC_FSGETXATTR => done(IoctlReply::Zeros(FSXATTR_LEN)),
             FS_IOC_GETVERSION => done(IoctlReply::Int(file.ofd.ino_generation() as i32)),
-            FIOQSIZE | FS_IOC_FSGETXATTR | FS_IOC_FIEMAP => Err(ErrorKind::Unsupported.into()),
+            FIOQSIZE | FS_IOC_FIEMAP => Err(ErrorKind::Unsupported.into()),
             _ => Err(ErrorKind::NotTty.into()),
         }
     }
