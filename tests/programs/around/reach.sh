@@ -246,8 +246,14 @@ part_sandbox() {
     gives "what was written there" "in it" cat root/new
     gives "a root without the pool" "in it" env -u OLDPWD \
         bwrap --unshare-pid --ro-bind "$SCRATCH/root" / --proc /proc /bin/busybox echo "in it"
-    refuses "a folder that is not there" "can't create" env -u OLDPWD \
-        bwrap --unshare-pid --bind root / --proc /proc /bin/busybox sh -c 'echo lost >beside'
+    # As the folder is not there in which bwrap was, it goes to the root.
+    for shown in root "$SCRATCH/root"; do
+        gives "the folder of ${shown##*/}" / env HOME="$AT" bwrap --bind "$shown" / --proc /proc /bin/busybox pwd
+        gives "one that names what is not there" /s env HOME="$AT" bwrap --bind "$shown" / --proc /proc /bin/busybox echo /s
+    done
+    env -u OLDPWD bwrap --unshare-pid --bind root / --proc /proc /bin/busybox sh -c 'echo found >beside'
+    gives "what was written in the root instead" found cat root/beside
+    [[ ! -e beside ]] || fail "it is where the sandbox has no folder"
     refuses "who cannot attach it with a file open" "mounted read-only" bwrap --ro-bind / / cat <a/there
     # There is no file of the pool, no session and, mostly, no library to preload.
     local own=(--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64

@@ -30,6 +30,10 @@ pub const ENTRIES: &[ServedCall] = &[
 fn chdir(c: &mut Call<'_>) -> Verdict {
     let ours = core::cell::Cell::new(false);
     let result = c.on_path(path_in(0), &|vfs, _, path| {
+        // Who makes a sandbox looks whether the folder in which it was is there (bwrap).
+        if path.starts_with(b"/") && by_kernel::are_left_out() {
+            return Ok(Reply::Kernel);
+        }
         let reply = vfs.chdir(path)?;
         ours.set(matches!(reply, Reply::Done(_)));
         Ok(reply)

@@ -54,6 +54,7 @@ fn change_root(c: &mut Call<'_>) -> Verdict {
     let result = c.native();
     if result == 0 {
         environment::root_changed(environment::root_is_in_a_pool());
+        environment::root_exchanged();
     }
     Ok(result)
 }

@@ -102,6 +102,11 @@ fn is_left_out(mount: &Mount) -> bool {
     found.iter().all(nothing)
 }
 
+/// Whether this process is in a sandbox's root, which shows none of the pools.
+pub fn are_left_out() -> bool {
+    environment::is_root_exchanged() && mounts().all(|mount| is_left_out(&mount))
+}
+
 /// As [`suffices`], of a child that was in this folder of a pool when it was forked. The kernel is
 /// there from then on. Where no pool is to be seen the folder is as one that was removed, and calls
 /// on what is open fail.

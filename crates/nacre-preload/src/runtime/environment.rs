@@ -52,6 +52,19 @@ static ROOT_CHANGED: AtomicBool = AtomicBool::new(false);
 /// Whether paths start in a folder of a pool, which the kernel shows.
 static ROOT_IN_A_POOL: AtomicBool = AtomicBool::new(false);
 
+/// Whether the root that was there is gone: a sandbox's has its place.
+static ROOT_EXCHANGED: AtomicBool = AtomicBool::new(false);
+
+/// Another root has the place of the one that was there (`pivot_root`).
+pub fn root_exchanged() {
+    ROOT_EXCHANGED.store(true, Ordering::Relaxed);
+}
+
+/// Whether it has.
+pub fn is_root_exchanged() -> bool {
+    ROOT_EXCHANGED.load(Ordering::Relaxed)
+}
+
 /// Paths start elsewhere from now on.
 pub fn root_changed(in_a_pool: bool) {
     ROOT_CHANGED.store(true, Ordering::Relaxed);
