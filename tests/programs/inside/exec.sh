@@ -58,3 +58,29 @@ gcc -o args args.c
 out=$(./args first last) || status=$?
 same "exit status" 3 "$status"
 same "arguments and /proc/self/exe" "3 ./args last $MOUNT/args" "$out"
+
+note processes that execute the same program share its copy
+copy_of() { stat -L -c %i "/proc/$1/exe"; }
+script='stat -L -c %i /proc/$$/exe; "$0" -c "stat -L -c %i /proc/\$\$/exe; :"; :'
+same "a child's is its parent's" 1 "$(bin/bash -c "$script" "$MOUNT/bin/bash" | sort -u | wc -l)"
+mkfifo "$SCRATCH/end"
+for name in one two; do
+    bin/bash -c 'echo >"$0"; read -r _ <"$1"; :' "$name" "$SCRATCH/end" &
+    wait_for 20 "process $name" test -e "$name"
+done
+processes=($(jobs -p))
+[[ -n ${BASELINE:-} || $(readlink "/proc/${processes[0]}/exe") == "/memfd:bash (deleted)" ]] || fail "no copy is executed"
+same "that of a sibling" "$(copy_of "${processes[0]}")" "$(copy_of "${processes[1]}")"
+# What has the name and the length, and other contents, is another program.
+cp bin/bash other
+printf x | dd of=other bs=1 seek=$(($(stat -c %s other) - 1)) conv=notrunc status=none
+mv other bin/bash
+bin/bash -c 'echo >three; read -r _ <"$0"; :' "$SCRATCH/end" &
+wait_for 20 "process three" test -e three
+[[ $(copy_of $!) != "$(copy_of "${processes[0]}")" ]] || fail "another program with an old one's copy"
+if [[ -z ${BASELINE:-} ]]; then
+    cmp bin/bash "/proc/$!/exe" || fail "a copy is not the program"
+fi
+exec {end}<>"$SCRATCH/end"
+printf '\n\n\n' >&"$end"
+wait

@@ -13,6 +13,14 @@ impl Fs {
         self.store.slot()
     }
 
+    /// The processes that use the pool, by their numbers in the session's namespace. Some may have
+    /// ended.
+    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        let session = self.store.session();
+        let slots = session.current_slots();
+        slots.filter_map(|slot| session.pid_of(slot))
+    }
+
     /// Before a fork: a slot for the child.
     pub fn reserve_child_slot(&self) -> Result<SlotRef, SlotError> {
         self.store.session().reserve_child_slot(self.store.slot())

@@ -2,7 +2,6 @@
 //! this library does not serve them, `#!` lines read by us, and in every new program this library
 //! and its settings again.
 
-use core::ffi::{CStr, c_void};
 use core::mem;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -10,15 +9,14 @@ use std::sync::OnceLock;
 use nacre_media::UserBytesMut;
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{ExecImage, Reply, Vfs};
-use rustix::fs::{self, MemfdFlags, SealFlags, Stat, fstat};
-use rustix::io::{self, Errno};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{Stat, fstat};
 
 use crate::entry::call::{Call, HERE, PathAt, Verdict, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user::{self, StringBuffer};
 use crate::program::by_kernel::{self, HandOver};
 use crate::program::image::Image;
+use crate::program::memory_copy::MemoryCopy;
 use crate::program::process::{self, Left};
 use crate::program::unserved;
 use crate::rewrite::libraries::{self, Libraries, Search};
@@ -308,10 +306,8 @@ fn pool_program(
     path: Vec<u8>,
     plan: &ExecPlan,
 ) -> Result<Program, Stop> {
-    let mut copy = MemoryCopy::of(c, found, &path)?;
-    let bytes = copy.memory.bytes();
-    let mut libraries = Libraries::default();
-    libraries.collect(&plan.search(c.vfs()), bytes, &path);
+    let (mut copy, libraries) = copied(c, found, &path, plan)?;
+    let bytes = copy.bytes();
     let read = |offset, room: &mut [u8]| {
         let rest = bytes.get(offset..).unwrap_or(&[]);
         let len = rest.len().min(room.len());
@@ -324,7 +320,10 @@ fn pool_program(
         unserved: reach::unserved_at(&path, head, read),
     };
     Ok(Program {
-        target: copy.sealed()?,
+        target: Target {
+            memory: true,
+            ..Target::of(copy.sealed()?.into_raw_fd(), &[], libc::AT_EMPTY_PATH)
+        },
         access,
         executable: Some(Executable {
             path,
@@ -332,6 +331,26 @@ fn pool_program(
         }),
         libraries,
     })
+}
+
+/// The copy that is executed, with the libraries that it needs from pools. It is one that another
+/// process executes already, unless it must have other names for its libraries.
+fn copied(
+    c: &Call<'_>,
+    found: &ExecImage,
+    path: &[u8],
+    plan: &ExecPlan,
+) -> Result<(MemoryCopy, Libraries), Stop> {
+    let search = plan.search(c.vfs());
+    let mut libraries = Libraries::default();
+    if let Some(mut copy) = MemoryCopy::of_another(c, found, path)
+        && !libraries.collect(&search, copy.bytes(), path)
+    {
+        return Ok((copy, libraries));
+    }
+    let (mut copy, mut libraries) = (MemoryCopy::of(c, found, path)?, Libraries::default());
+    libraries.collect(&search, copy.bytes(), path);
+    Ok((copy, libraries))
 }
 
 /// A program of the host. Only a library path into a pool makes us look at it.
@@ -503,89 +522,6 @@ fn script(
     arguments.extend(image.arguments.iter().skip(1));
     image.arguments = arguments;
     resolve(c, Target::of(HERE, program, 0), plan, depth)
-}
-
-/// A copy of a program in a memory file.
-struct MemoryCopy {
-    fd: OwnedFd,
-    memory: Mapped,
-}
-
-/// All of a file.
-struct Mapped {
-    at: *mut c_void,
-    len: usize,
-}
-
-impl MemoryCopy {
-    fn of(c: &Call<'_>, program: &ExecImage, path: &[u8]) -> Result<MemoryCopy, Stop> {
-        let name = path.rsplit(|&b| b == b'/').next().unwrap_or(b"program");
-        let name = terminated(name[..name.len().min(200)].to_vec());
-        let name = CStr::from_bytes_with_nul(&name).unwrap_or(c"program");
-        let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        let len = fill(c, program, &fd)?;
-        let memory = Mapped::of(&fd, len)?;
-        Ok(MemoryCopy { fd, memory })
-    }
-
-    /// What can be executed; nobody can change it any more.
-    fn sealed(self) -> Result<Target, Stop> {
-        let MemoryCopy { fd, memory } = self;
-        drop(memory);
-        let size = SealFlags::SHRINK | SealFlags::GROW;
-        fs::fcntl_add_seals(&fd, size | SealFlags::WRITE | SealFlags::SEAL)?;
-        Ok(Target {
-            memory: true,
-            ..Target::of(fd.into_raw_fd(), &[], libc::AT_EMPTY_PATH)
-        })
-    }
-}
-
-/// Writes a program to a file; answers its length. Pieces that stay in the cache are quicker than a
-/// mapping, whose pages would all be faulted in.
-fn fill(c: &Call<'_>, program: &ExecImage, fd: &OwnedFd) -> Result<usize, Stop> {
-    const PIECE: usize = 128 << 10;
-    let mut piece = vec![0u8; PIECE.min(program.size as usize)];
-    let mut done = 0;
-    loop {
-        let room = UserBytesMut::from(piece.as_mut_slice());
-        let mut rest = match c.vfs().read_image(program, done as u64, room)? {
-            0 => return Ok(done),
-            read => &piece[..read],
-        };
-        done += rest.len();
-        while !rest.is_empty() {
-            rest = &rest[io::write(fd, rest)?..];
-        }
-    }
-}
-
-impl Mapped {
-    fn of(fd: &OwnedFd, len: usize) -> Result<Mapped, Errno> {
-        let (mut at, rights) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
-        if len > 0 {
-            // SAFETY: a fresh mapping at an address of the kernel's choice.
-            at = unsafe { mmap(at, len, rights, MapFlags::SHARED, fd, 0) }?;
-        }
-        Ok(Mapped { at, len })
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        if self.len == 0 {
-            return &mut [];
-        }
-        // SAFETY: as many bytes are mapped there, and nobody else has the file.
-        unsafe { core::slice::from_raw_parts_mut(self.at.cast(), self.len) }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: the mapping that `of` made, of which no slice is left.
-            let _ = unsafe { munmap(self.at, self.len) };
-        }
-    }
 }
 
 impl ExecPlan {

@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod identity;
 pub(crate) mod image;
 pub(crate) mod instances;
+pub(crate) mod memory_copy;
 pub(crate) mod mounts;
 pub(crate) mod process;
 pub(crate) mod protection;

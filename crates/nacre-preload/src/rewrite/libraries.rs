@@ -47,10 +47,11 @@ pub struct Search<'a> {
 
 impl Libraries {
     /// Finds what the program (or library) at `place` needs from pools, and what that needs in
-    /// turn. Names with a slash are made names without: they are found in the folder then.
-    pub fn collect(&mut self, search: &Search<'_>, image: &mut [u8], place: &[u8]) {
+    /// turn. Names with a slash are made names without: they are found in the folder then. Whether
+    /// any were.
+    pub fn collect(&mut self, search: &Search<'_>, image: &mut [u8], place: &[u8]) -> bool {
         let Some(dynamic) = Dynamic::parse(image) else {
-            return;
+            return false;
         };
         let origin = folder_of(place);
         let expand = |list: Option<&[u8]>| folders(list.unwrap_or_default(), origin);
@@ -60,15 +61,17 @@ impl Libraries {
         };
         let given = folders(search.path, origin);
         let all: Vec<Vec<u8>> = [before, given, after].concat();
-        let mut next = Vec::new();
+        let (mut next, mut changed) = (Vec::new(), false);
         for needed in &dynamic.needed {
             let name = needed.name(image).to_vec();
             if let Some(path) = search.find(&name, &all) {
                 needed.strip_folder(image);
+                changed |= name.contains(&b'/');
                 next.push(path);
             }
         }
         next.iter().for_each(|path| self.add(search, path));
+        changed
     }
 
     /// Finds what a list of libraries to preload has from pools. The list as the dynamic linker is

@@ -98,6 +98,11 @@ impl Vfs {
         })
     }
 
+    /// The processes that use the program's pool. Some may have ended.
+    pub fn processes_beside(&self, image: &ExecImage) -> impl Iterator<Item = u32> + '_ {
+        self.mount(image.pool).fs.processes()
+    }
+
     /// Reads from a program; answers the bytes read.
     pub fn read_image(
         &self,
