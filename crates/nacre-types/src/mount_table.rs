@@ -36,6 +36,16 @@ pub fn pools(table: &[u8]) -> impl Iterator<Item = (Vec<u8>, KernelMount)> {
     table.rsplit(|&byte| byte == b'\n').filter_map(in_line)
 }
 
+/// All mounts: where, and the type.
+pub fn all(table: &[u8]) -> impl Iterator<Item = (Vec<u8>, &[u8])> {
+    table.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut words = line.split(|&byte| byte == b' ');
+        let at = unescaped(words.nth(4)?);
+        let kind = words.skip_while(|&word| word != b"-").nth(1)?;
+        Some((at, kind))
+    })
+}
+
 fn in_line(line: &[u8]) -> Option<(Vec<u8>, KernelMount)> {
     let mut words = line.split(|&byte| byte == b' ');
     let at = words.nth(4)?;

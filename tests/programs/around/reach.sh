@@ -210,6 +210,17 @@ part_shutdown() {
     gives "what it saved" saved cat saved
 }
 
+# What is mounted past Nacre is not seen by programs that are served, which must be told.
+part_hidden() {
+    cd "$AT"
+    mkdir hidden
+    busybox mount -t tmpfs x "$AT/hidden"
+    wait_for 20 "the message" grep -qs "$AT/hidden: something was mounted there" "$SCRATCH/said"
+    echo seen >hidden/file
+    busybox umount "$AT/hidden"
+    gives "what was written past it" seen cat hidden/file
+}
+
 # Sandboxes mount what lies in the pool under other names, and may keep programs from attaching it.
 part_sandbox() {
     cd "$AT"
@@ -357,6 +368,8 @@ main() {
     fi
     note sandboxes
     served sandbox
+    note "a mount past it"
+    served hidden 2>"$SCRATCH/said" || fail "status $?: $(cat "$SCRATCH/said")"
     note "an upgrade, a shutdown"
     mkdir "$SCRATCH/bin"
     cp "$NACRE" "${NACRE%/*}/libnacre_preload.so" "$SCRATCH/bin"

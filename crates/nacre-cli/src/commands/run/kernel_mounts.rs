@@ -5,6 +5,7 @@
 //! for each pool serves them. It ends when the supervisor and all programs that see
 //! the pool there have, also when the supervisor is killed: it sees the end of its standard input.
 
+use super::hidden_mounts;
 use super::mounts::{self, Mount};
 use crate::attached::Attached;
 use crate::mode::Mode;
@@ -194,6 +195,9 @@ impl MountPlace {
             clear_dead(&self.real);
             self.is_made |= make(&self.real);
             self.server = self.start(choice);
+            if self.server.is_some() {
+                hidden_mounts::watch(&self.real);
+            }
             if self.is_made && self.server.is_none() {
                 remove(&self.real);
             }

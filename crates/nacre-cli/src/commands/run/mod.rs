@@ -1,5 +1,6 @@
 //! `nacre run`: the supervisor of a program that runs on pools.
 
+mod hidden_mounts;
 pub mod kernel_mounts;
 pub mod mounts;
 pub mod preload;
