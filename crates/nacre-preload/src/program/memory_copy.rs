@@ -173,8 +173,8 @@ impl Mapped {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as many bytes are mapped there. Nobody else has the file, or it is sealed, so that
-        // it neither shrinks nor changes.
+        // SAFETY: as many bytes are mapped there. Nobody else has the file, or it is sealed, so
+        // that it neither shrinks nor changes.
         unsafe { core::slice::from_raw_parts_mut(self.at.cast(), self.len) }
     }
 }

@@ -87,8 +87,8 @@ fn bits_count(file: BorrowedFd<'_>) -> bool {
 
 /// What a program that cannot be served would miss, if it names a mount point at which it does not
 /// find the pool by the kernel, and nobody allowed that. The vectors are the program's; the first
-/// argument is its own name. Below a root in a pool, and in a sandbox's without one, it finds no files
-/// of the host that it could take for the pool's.
+/// argument is its own name. Below a root in a pool, and in a sandbox's without one, it finds no
+/// files of the host that it could take for the pool's.
 pub fn refused(
     c: &Call<'_>,
     why: &Unserved,

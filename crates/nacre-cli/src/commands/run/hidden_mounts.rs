@@ -1,6 +1,6 @@
 //! Mounts below a pool that are made by programs which are not served (gocryptfs). Those that are
-//! served go past them, into the pool itself, so that what was to be encrypted is not: their user is
-//! told.
+//! served go past them, into the pool itself, so that what was to be encrypted is not: their user
+//! is told.
 
 use nacre_types::mount_table;
 use rustix::event::{PollFd, PollFlags, poll};
