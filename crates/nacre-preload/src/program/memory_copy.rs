@@ -112,7 +112,8 @@ fn parent() -> Option<u32> {
     rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32)
 }
 
-/// The sealed copy of this name and length that a process executes, if it does and may be asked.
+/// The sealed copy of this name and length that a process executes, if it may be asked, and this
+/// user made it.
 fn executed(pid: u32, link: &[u8], len: usize) -> Option<OwnedFd> {
     let path = format!("/proc/{pid}/exe");
     let found = fs::readlink(&path, Vec::new()).ok()?;
@@ -123,8 +124,11 @@ fn executed(pid: u32, link: &[u8], len: usize) -> Option<OwnedFd> {
     let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let copy = fs::open(&path, how, Mode::empty()).ok()?;
     let is_sealed = fs::fcntl_get_seals(&copy).is_ok_and(|seals| seals.contains(SEALS));
-    let has_length = fs::fstat(&copy).is_ok_and(|meta| usize::try_from(meta.st_size) == Ok(len));
-    (is_sealed && has_length).then_some(copy)
+    let is_ours = fs::fstat(&copy).is_ok_and(|meta| {
+        meta.st_uid == rustix::process::geteuid().as_raw()
+            && usize::try_from(meta.st_size) == Ok(len)
+    });
+    (is_sealed && is_ours).then_some(copy)
 }
 
 /// Whether a program is these bytes.

@@ -362,9 +362,8 @@ fn what_lies_beside_what_is_known_to_be_wrong_is_wrong_too() {
 
 /// Who reads so many bytes there, and knows how right ones begin, repairs them.
 fn repair_as_reader(volume: &Volume, len: u64, right: u8) -> bool {
-    let is_right = |copy: &&[u8]| copy[0] == right;
     volume.repair(PLACE..PLACE.add(len), &mut |_, copies| {
-        copies.iter().position(|copy| is_right(&copy))
+        copies.iter().position(|copy| copy[0] == right)
     })
 }
 
