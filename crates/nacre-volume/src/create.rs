@@ -354,6 +354,7 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             common: shared.common,
             stripe: shared.arrangement.stripe,
             behind: shared.arrangement.behind,
+            at: (0, 0),
             home: home_of(parts),
             header: shared.gone.header,
             journal_at: shared.gone.journal,

@@ -131,9 +131,12 @@ pub(crate) struct RawLabel {
     pub journal_at: U64,
     /// MB a second at which this device stores and loads what it holds, measured; 0 for not known.
     pub speed: U32,
-    pub reserved: [u8; 66],
-    /// With copies: identity of the first device in the running system when the pool was opened
-    /// whole last. It tells a pool from a copy of its files.
+    pub reserved: [u8; 50],
+    /// With copies: identity of this device in the running system when its label was written. A
+    /// copy of its file has another one.
+    pub at: [U64; 2],
+    /// With copies: what tells the pool in the running system, as long as a device is where its
+    /// label says. As a rule the identity of the first device when it was made, or came here.
     pub home: [U64; 2],
     pub table: [RawDevice; MAX_DEVICES],
 }
@@ -227,6 +230,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, header_at) == 272);
     assert!(std::mem::offset_of!(RawLabel, common) == 280);
     assert!(std::mem::offset_of!(RawLabel, speed) == 298);
+    assert!(std::mem::offset_of!(RawLabel, at) == 352);
     assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };

@@ -1,5 +1,7 @@
 //! Disks that hold the same, behind one image.
 
+#[path = "disks/home.rs"]
+mod home;
 #[path = "disks/rebuilt.rs"]
 mod rebuilt;
 #[path = "disks/scrub.rs"]

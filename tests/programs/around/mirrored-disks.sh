@@ -75,6 +75,36 @@ one_is_away() {
     without "$a" "$b" gives "the one that came back, alone" new bash -c "'$NACRE' cat '$b:/f' 2>/dev/null"
 }
 
+copied() { # which of both is missing
+    note "without $1, a copy of the other disk is a pool of its own"
+    fresh
+    local lost=$1 other=$a copy=$folder/copy
+    [[ $lost != "$a" ]] || other=$b
+    nacre run -q --pool "$a" -- sh -c 'echo synced >/nacre/f'
+    mv "$lost" "$lost.away"
+    "$NACRE" run -q --pool "$other" -- sh -c 'echo mine >/nacre/g; kill -KILL $PPID $$' 2>/dev/null || true
+    mkdir "$copy"
+    cp "$other" "$copy"
+    copy=$copy/${other##*/}
+    gives "what was synced" "f" bash -c "'$NACRE' ls '$copy:/' 2>/dev/null"
+    nacre run -q --pool "$copy" -- sh -c 'echo other >/nacre/g; sync' 2>/dev/null
+    gives "what was not" mine bash -c "'$NACRE' cat '$other:/g' 2>/dev/null"
+    gives "its own" other bash -c "'$NACRE' cat '$copy:/g' 2>/dev/null"
+    nacre delete --force "$copy" >/dev/null
+    rm -rf "${copy%/*}"
+    mv "$lost.away" "$lost"
+    nacre device rebuild "$a" >/dev/null
+    equal "$a" "$b"
+}
+
+replaced() {
+    note "what was not synced survives the programs, also if the first disk was replaced"
+    fresh
+    nacre run -q --pool "$a" -- sh -c '"$0" device replace "$1" "$1" "$2" >/dev/null || exit 1
+        echo mine >/nacre/g; kill -KILL $PPID $$' "$NACRE" "$a" "$c" 2>/dev/null || true
+    gives "unsynced" mine bash -c "'$NACRE' cat '$b:/g' 2>/dev/null"
+}
+
 rows() { nacre cat "$1:/db" 2>/dev/null >"$SCRATCH/db" && sqlite3 "$SCRATCH/db" "select count(*) from t"; }
 
 lost_in_the_middle() { # which of both
@@ -171,6 +201,9 @@ main() {
     disks_for mirrored || return 0
     cached
     one_is_away
+    copied "$a"
+    copied "$b"
+    replaced
     lost_in_the_middle "$b"
     lost_in_the_middle "$a"
     killed_rebuild

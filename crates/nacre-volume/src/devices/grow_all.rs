@@ -149,7 +149,7 @@ fn make_journals(found: &Members, next: &LabelInfo) -> Result<(), VolumeError> {
             part.data = table.volume_len();
         }
         match table.has_copies() {
-            true => Volume::assemble_disks(table, table.home, &parts, (found.trust, &[])),
+            true => Volume::assemble_disks(table, &parts, (found.trust, &[])),
             false => Volume::assemble(table.pool, table.arrangement(), &parts, &table.gone()),
         }
     };

@@ -48,7 +48,6 @@ impl Volume {
     /// As [`Volume::assemble_copies`], of disks behind an image.
     pub(crate) fn assemble_disks(
         table: &LabelInfo,
-        home: (u64, u64),
         parts: &[Part],
         (trust, damaged): (Trust, &[Uuid]),
     ) -> Result<Self, VolumeError> {
@@ -57,7 +56,7 @@ impl Volume {
         let head = current.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
         let data = table.volume_len();
         let writable = head.device.access() == Access::ReadWrite;
-        let labels = Labels::new(table.pool, trust, Part::known(parts));
+        let labels = Labels::new(table, trust, Part::known(parts));
         let legs = LegsDisk::new(table, labels, damaged, writable);
         let wish = Wish {
             journal: table.journal,
@@ -65,7 +64,7 @@ impl Volume {
             room: table.cache,
             saved_every: table.saved_every,
         };
-        let cache = Cache::of_legs((&head.device, home), legs, data, wish);
+        let cache = Cache::of_legs((&head.device, table.home), legs, data, wish);
         let place = AddressRange::reserve(data)?;
         let at = DeviceOffset(DATA_START);
         let segment = Segment {
@@ -77,7 +76,7 @@ impl Volume {
             role: Role::Device(Default::default()),
         };
         let owned = (table.pool, first.device.owner());
-        let home = DeviceIdentity::of_numbers(home);
+        let home = DeviceIdentity::of_numbers(table.home);
         Self::of_copies(segment, owned, home, (table.arrangement(), Some(cache)))
     }
 

@@ -93,25 +93,6 @@ fn came_half(new: &Path, table: &LabelInfo) -> bool {
 }
 
 impl Members {
-    /// What tells the pool in the running system: of a pool that is whole and that nobody uses, its
-    /// first device. Whoever comes later goes by what the labels say.
-    pub fn home(&self, in_use: bool) -> (u64, u64) {
-        let is_current = |(member, state): (&Member, Option<LegState>)| {
-            member.place.is_some() && state == Some(LegState::Current)
-        };
-        let entries = self.table.copies().map(|(_, entry)| entry.state);
-        let whole = self.members.len() == self.table.copies().count()
-            && self.members.iter().zip(entries).all(is_current);
-        let numbers = |member: &Member| member.device.identity().numbers();
-        // What is in memory is found by it.
-        let is_known =
-            self.table.journal > 0 && self.members.iter().any(|it| numbers(it) == self.table.home);
-        match whole && !in_use && !is_known {
-            true => numbers(&self.members[0]),
-            false => self.table.home,
-        }
-    }
-
     /// Whether somebody is present on any of the devices.
     pub fn in_use(&self) -> Result<bool, VolumeError> {
         for member in &self.members {
@@ -139,18 +120,17 @@ impl Volume {
         let first = parts.first().ok_or(VolumeError::NoDevices)?;
         let table = label::read(&first.device)?;
         let trust = trust_of(first.device.owner());
-        Self::assemble_copies(&table, table.home, parts, (trust, &[]))
+        Self::assemble_copies(&table, parts, (trust, &[]))
     }
 
     /// Maps the devices of a pool that hold the same, as far as they are there.
     pub(crate) fn assemble_copies(
         table: &LabelInfo,
-        home: (u64, u64),
         parts: &[Part],
         (trust, damaged): (Trust, &[Uuid]),
     ) -> Result<Self, VolumeError> {
         if table.journal > 0 {
-            return Self::assemble_disks(table, home, parts, (trust, damaged));
+            return Self::assemble_disks(table, parts, (trust, damaged));
         }
         let device_of = |uuid: Uuid| {
             let part = parts.iter().find(|part| part.uuid == uuid);
@@ -169,7 +149,7 @@ impl Volume {
         let window = DATA_START..DATA_START + data;
         let mirror = Mirror::new(table.pool.0, window, writable, &legs)?;
         let mirror = mirror.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
-        mirror.set_registry(Arc::new(Labels::new(table.pool, trust, Part::known(parts))));
+        mirror.set_registry(Arc::new(Labels::new(table, trust, Part::known(parts))));
         let media = Media::mirrored(mirror, AddressRange::reserve(data)?)?;
         let head = Segment {
             media,
@@ -180,7 +160,7 @@ impl Volume {
             role: crate::volume::segment::Role::Device(Default::default()),
         };
         let owner = first.device.owner();
-        let home = DeviceIdentity::of_numbers(home);
+        let home = DeviceIdentity::of_numbers(table.home);
         Self::of_copies(head, (table.pool, owner), home, Default::default())
     }
 
@@ -379,6 +359,10 @@ impl Volume {
     pub(crate) fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
         let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
         let table = newest_of(self.uuid(), devices);
+        let table = table.map(|table| LabelInfo {
+            home: self.identity().map_or(table.home, |home| home.numbers()),
+            ..table
+        });
         table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))
     }
 

@@ -77,7 +77,9 @@ pub struct LabelInfo {
     pub stripe: Stripe,
     /// How many devices, the last ones, stand behind the others and hold what is cold.
     pub behind: usize,
-    /// With copies: identity of the first device when the pool was opened whole last.
+    /// With copies: identity of this device when its label was written; zeros: not known.
+    pub at: (u64, u64),
+    /// With copies: what tells the pool in the running system.
     pub home: (u64, u64),
     /// Where the pool's header lies, once its first device is gone.
     pub(crate) header: Option<OnDevice>,
@@ -228,6 +230,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
         raw.journal_device = U16::new(journal.device as u16);
         raw.journal_at = U64::new(journal.at);
     }
+    raw.at = [U64::new(label.at.0), U64::new(label.at.1)];
     raw.home = [U64::new(label.home.0), U64::new(label.home.1)];
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
@@ -397,6 +400,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         common,
         stripe: Stripe::of_label(raw.stripe.get())?,
         behind,
+        at: (raw.at[0].get(), raw.at[1].get()),
         home: (raw.home[0].get(), raw.home[1].get()),
         header,
         journal_at,
@@ -711,7 +715,15 @@ pub(crate) fn blank(device: &Arc<Device>) -> Result<bool, VolumeError> {
 /// Writes both copies of a label, each durable before the next: first the one that says less, so
 /// that the other one is there if this is cut short.
 pub(crate) fn write(device: &Arc<Device>, label: &LabelInfo) -> Result<(), VolumeError> {
-    put_copies(device, label.own().size, encode(label).as_bytes())
+    let at = match label.has_copies() {
+        true => device.identity().numbers(),
+        false => (0, 0),
+    };
+    let label = LabelInfo {
+        at,
+        ..label.clone()
+    };
+    put_copies(device, label.own().size, encode(&label).as_bytes())
 }
 
 /// Whether the first copy does not say what the label is: a crash came between the two, or there is

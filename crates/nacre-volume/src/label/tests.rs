@@ -44,6 +44,7 @@ fn label() -> LabelInfo {
         common: 0,
         stripe: Stripe::Bytes(1 << 20),
         behind: 1,
+        at: (0, 0),
         home: (0, 0),
         header: None,
         journal_at: None,
@@ -199,7 +200,7 @@ fn lying_labels_of_copies_are_damage() {
             device.state = Some(LegState::Current);
         }
         label.devices[2].state = Some(LegState::Failed);
-        label.home = (7, 8);
+        (label.at, label.home) = ((5, 6), (7, 8));
         label
     };
     let Copy::Good(decoded) = decode(&bytes(&encode(&copies))) else {

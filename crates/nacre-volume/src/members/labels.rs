@@ -18,17 +18,20 @@ use crate::members::{Member, places};
 /// Knows the labels of a pool's devices.
 pub(crate) struct Labels {
     pool: Uuid,
+    /// What those who use the devices know the pool by, also where labels could not be told so.
+    home: (u64, u64),
     trust: Trust,
     folder: Option<PathBuf>,
     devices: Mutex<Vec<(Uuid, Arc<Device>)>>,
 }
 
 impl Labels {
-    /// Of a pool with these devices, at least one.
-    pub fn new(pool: Uuid, trust: Trust, known: Vec<(Uuid, Arc<Device>)>) -> Self {
+    /// Of a pool with such a table and these devices, at least one.
+    pub fn new(table: &LabelInfo, trust: Trust, known: Vec<(Uuid, Arc<Device>)>) -> Self {
         let first = known.first().map(|(_, device)| device.real_path());
         Self {
-            pool,
+            pool: table.pool,
+            home: table.home,
             trust,
             folder: first.as_deref().and_then(Path::parent).map(Path::to_owned),
             devices: Mutex::new(known),
@@ -44,7 +47,11 @@ impl Labels {
     /// The newest label among devices that this process knows.
     pub fn newest(&self) -> Option<LabelInfo> {
         let known = self.known();
-        newest_of(self.pool, known.iter().map(|(_, device)| device))
+        let newest = newest_of(self.pool, known.iter().map(|(_, device)| device))?;
+        Some(LabelInfo {
+            home: self.home,
+            ..newest
+        })
     }
 
     /// A device of the pool; it is looked for if this process has not had it yet.

@@ -1,5 +1,6 @@
 //! Finding all devices of a pool, starting from some of them.
 
+mod home;
 pub(crate) mod labels;
 pub(crate) mod presence;
 
@@ -15,6 +16,7 @@ use crate::error::VolumeError;
 use crate::label::stay::Stay;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::second_copy;
+use crate::members::home::home_of;
 
 /// A device of the pool, with its label.
 pub(crate) struct Member {
@@ -143,8 +145,9 @@ impl Members {
                 if table.has_copies() {
                     refuse_diverged(&members)?;
                 }
+                let home = home_of(&members, &table);
                 return Ok(Self {
-                    table,
+                    table: LabelInfo { home, ..table },
                     members,
                     trust,
                     damaged,

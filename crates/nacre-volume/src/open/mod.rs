@@ -7,7 +7,7 @@ pub(crate) mod relabel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, Granularity, LegState, Owner};
+use nacre_media::{Access, Device, Granularity, Owner};
 
 use crate::error::VolumeError;
 use crate::label::placement::Stripe;
@@ -65,22 +65,20 @@ impl Volume {
         access: Access,
     ) -> Result<Self, VolumeError> {
         let mut found = find()?;
-        let (mut in_use, mut home) = found.home_now()?;
         if access == Access::ReadWrite
-            && !in_use
-            && !stale(&found, &found.table_now(home)).is_empty()
+            && found.may_be_relabeled()?
+            && !stale(&found, &found.table_now()).is_empty()
             && let Some(locked) = Locked::at_once(&found)?
         {
             // Who held the lock before may have changed them since they were read.
             found = find()?;
-            (in_use, home) = found.home_now()?;
-            if !in_use && locked.is_of(&found) {
-                repair(&found, home)?;
+            if found.may_be_relabeled()? && locked.is_of(&found) {
+                repair(&found)?;
             }
         }
         let (table, parts) = (&found.table, found.parts());
         let mut volume = match table.has_copies() {
-            true => Self::assemble_copies(table, home, &parts, (found.trust, &found.damaged)),
+            true => Self::assemble_copies(table, &parts, (found.trust, &found.damaged)),
             false => Self::assemble(table.pool, table.arrangement(), &parts, &table.gone()),
         }?;
         volume.sequence = Some(table.sequence);
@@ -190,21 +188,14 @@ impl Volume {
 }
 
 impl Members {
-    /// Whether somebody uses a pool with copies, and what its home is.
-    fn home_now(&self) -> Result<(bool, (u64, u64)), VolumeError> {
-        if !self.table.has_copies() {
-            return Ok((false, (0, 0)));
-        }
-        let in_use = self.in_use()?;
-        Ok((in_use, self.home(in_use)))
+    /// Whoever uses copies writes their labels himself.
+    fn may_be_relabeled(&self) -> Result<bool, VolumeError> {
+        Ok(!self.table.has_copies() || !self.in_use()?)
     }
 
     /// The newest table, with the places where the devices are now.
-    fn table_now(&self, home: (u64, u64)) -> LabelInfo {
-        let mut table = LabelInfo {
-            home,
-            ..self.table.clone()
-        };
+    fn table_now(&self) -> LabelInfo {
+        let mut table = self.table.clone();
         let members = self.members.iter().filter(|_| self.table.devices.len() > 1);
         for member in members {
             let entry = &mut table.devices[member.place.unwrap_or(0)];
@@ -238,8 +229,7 @@ impl Members {
 /// Whether a device is part of the pool as it is now. A copy that was lost keeps the label that it
 /// had then.
 fn is_stored_to(found: &Members, member: &Member) -> bool {
-    let entry = &found.table.devices[member.place.unwrap_or(0)];
-    entry.state.is_none_or(LegState::is_stored_to)
+    member.is_stored_to(&found.table)
 }
 
 /// Those whose labels are not as they should be.
@@ -247,15 +237,16 @@ fn stale<'m>(found: &'m Members, table: &LabelInfo) -> Vec<&'m Member> {
     let is_stale = |member: &&Member| {
         let label = &member.label;
         let differs = label.devices != table.devices || label.home != table.home;
-        is_stored_to(found, member) && (!label.intact || differs)
+        let moved = table.has_copies() && !member.is_where_it_was();
+        is_stored_to(found, member) && (!label.intact || differs || moved)
     };
     found.members.iter().filter(is_stale).collect()
 }
 
 /// Rewrites the labels that are not as they should be. Of copies one that fails is left to whoever
 /// writes to it next, who gives it up, as long as others take theirs.
-fn repair(found: &Members, home: (u64, u64)) -> Result<(), VolumeError> {
-    let table = found.table_now(home);
+fn repair(found: &Members) -> Result<(), VolumeError> {
+    let table = found.table_now();
     let stale = stale(found, &table);
     let written = stale.iter().map(|member| repair_label(member, &table));
     let failed: Vec<VolumeError> = written.filter_map(Result::err).collect();
