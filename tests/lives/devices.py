@@ -13,6 +13,7 @@ from pool import MOUNT, NACRE, fault_unless, said_by
 
 # So often a command that is killed is called again, before it is let alone.
 KILLS = 3
+NO_DEVICE = ("has no such device", "is no device of this pool")
 
 
 def step(weight, needs=lambda life: True):
@@ -42,12 +43,30 @@ def has_several(life):
     return life.pool.spread and len(life.pool.devices) > 1
 
 
+def may_be_away(life):
+    return holds_copies(life) and (life.pool.places.go_in_use or life.alone())
+
+
+def may_be_lost(life):
+    return holds_copies(life) and life.alone() and not life.pool.on_memory and life.pool.made < 10
+
+
 def may_grow(life):
-    return is_quiet(life) and not life.pool.saved and life.pool.growths < 3 and not life.pool.made
+    pool = life.pool
+    return is_quiet(life) and not pool.saved and pool.growths < 3 and not pool.made and pool.places.size_words()
 
 
 def may_have_a_first_copy(life):
-    return is_quiet(life) and life.pool.kind in ("disk", "disk-direct", "memory") and not life.pool.made
+    return is_quiet(life) and life.pool.kind in ("disk", "disk-direct", "memory", "loop") and not life.pool.made
+
+
+def may_be_filled(life):
+    # What is in the pool must fit into the memory of who looks.
+    return not (life.errors or life.frozen or life.away or life.stale or life.pool.group)
+
+
+def may_have_more_behind(life):
+    return is_quiet(life) and life.pool.kind == "behind" and not life.errors and life.pool.made < 5
 
 
 class Devices:
@@ -60,15 +79,15 @@ class Devices:
         self.pool.kill([process.pid])
         return self.pool.end_of(process, f"nacre {' '.join(words)}") == 0
 
-    def killed_and_again(self, *words, done=""):
-        """Calls a command until it succeeds, killed some times before. `done` is said where it had been."""
+    def killed_and_again(self, *words, done=()):
+        """Calls a command until it succeeds, killed some times before. One of `done` is said where it had been."""
         for _ in range(self.chance.randrange(KILLS)):
             self.add("killed")
             if self.killed(*words):
                 return
             self.something_after_a_kill()
         status, said = self.pool.nacre(*words)
-        fault_unless(status == 0 or (done and done in said), f"nacre {' '.join(words)}: status {status}: {said}")
+        fault_unless(status == 0 or any(one in said for one in done), f"nacre {' '.join(words)}: status {status}: {said}")
 
     def something_after_a_kill(self):
         if not self.alone():
@@ -86,22 +105,22 @@ class Devices:
 
     def new_file(self):
         self.pool.made += 1
-        return os.path.join(self.pool.home, f"n{self.pool.made}")
+        return self.pool.places.new(f"n{self.pool.made}")
 
     # ---- copies
 
-    @step(2, holds_copies)
+    @step(2, may_be_away)
     def step_away(self):
         """A copy is missing from now on."""
         self.away = self.chance.choice(self.pool.devices)
         self.add(os.path.basename(self.away))
-        os.rename(self.away, f"{self.away}.away")
+        self.pool.places.hide(self.away)
         if self.alone():
             self.look()
 
     @step(4, lambda life: life.away)
     def step_back(self):
-        os.rename(f"{self.away}.away", self.away)
+        self.pool.places.show(self.away)
         self.stale, self.away = self.away, None
         if self.alone():
             self.look()
@@ -116,47 +135,68 @@ class Devices:
 
     def alone_it_has_all(self, device):
         """A copy of one device's file, without the others."""
-        folder, aside = os.path.join(self.pool.home, "one"), os.path.join(self.pool.home, "aside")
+        folder = os.path.join(self.pool.home, "one")
         os.mkdir(folder)
-        os.mkdir(aside)
-        subprocess.run(["cp", "--sparse=always", device, folder], check=True)
+        self.pool.places.copy(device, folder)
         before = self.pool.devices
         for path in before:
-            os.rename(path, os.path.join(aside, os.path.basename(path)))
+            self.pool.places.hide(path)
         self.pool.devices = [os.path.join(folder, os.path.basename(device))]
         self.look()
         self.pool.ok("delete", "--force", self.pool.name)
         for path in before:
-            os.rename(os.path.join(aside, os.path.basename(path)), path)
+            self.pool.places.show(path)
         self.pool.devices = before
         shutil.rmtree(folder)
-        os.rmdir(aside)
 
     @step(2, lambda life: holds_copies(life) and is_quiet(life))
     def step_replace(self):
         old, new = self.chance.choice(self.pool.devices), self.new_file()
         self.add(os.path.basename(old))
-        is_lost = self.chance.random() < 0.5
-        if is_lost:
-            os.rename(old, f"{old}.lost")
+        if self.chance.random() < 0.5:
+            self.add("lost")
+            self.pool.places.hide(old)
+        self.is_replaced(old, new)
+
+    def is_replaced(self, old, new):
+        # One that is not there yet is not taken for one that is.
         self.pool.devices = [path for path in self.pool.devices if path != old] + [new]
-        self.killed_and_again("device", "replace", self.pool.name, old, new, done="has no such device")
+        self.killed_and_again("device", "replace", self.pool.name, old, new, done=NO_DEVICE)
         self.pool.ok("device", "rebuild", self.pool.name)
-        self.forget_file(f"{old}.lost" if is_lost else old)
+        self.pool.places.forget(old)
         self.look()
         self.alone_it_has_all(new)
 
-    def forget_file(self, path):
-        if os.path.exists(path):
-            os.unlink(path)
+    @step(4, may_be_lost)
+    def step_lost(self):
+        """A copy is lost while programs are at work. They go on, and it is replaced."""
+        old, new = self.chance.choice(self.pool.devices), self.new_file()
+        episode = self.begin(self.some_folders(), stay=True)
+        self.await_lines(episode, self.chance.randrange(1, 60))
+        self.add(f"{os.path.basename(old)} {self.pool.places.lose(old, self.chance)} at {episode.returned()}")
+        self.pool.devices = [path for path in self.pool.devices if path != old] + [old]
+        self.await_lines(episode, episode.returned() + self.chance.randrange(1, 60))
+        if self.chance.random() < 0.5:
+            self.something_beside()
+        is_killed = self.chance.random() < 0.5
+        if is_killed:
+            self.add("killed")
+            self.pool.kill_all()
+        self.finish(episode, may_fail=is_killed)
+        if is_killed and self.chance.random() < 0.5:
+            self.add("power cut")
+            self.pool.lose_memory()
+            self.memory_is_lost()
+        self.look()
+        self.is_replaced(old, new)
 
     # ---- more devices, and less
 
     @step(2, is_spread)
     def step_add_device(self):
         new = self.new_file()
-        words = ["device", "add", "--size", self.pool.size, self.pool.name, new]
-        self.killed_and_again(*words, done="belongs to the pool already")
+        words = ["device", "add", *self.pool.places.size_words(), self.pool.name, new]
+        self.killed_and_again(*words, done=("belongs to the pool already",))
         self.pool.devices.append(new)
         self.look()
 
@@ -172,9 +212,29 @@ class Devices:
         self.add(os.path.basename(old))
         others = [path for path in self.pool.devices if path != old]
         self.pool.devices = [*others, old]
-        self.killed_and_again("device", "remove", self.pool.name, old, done="has no such device")
+        self.killed_and_again("device", "remove", self.pool.name, old, done=NO_DEVICE)
         self.pool.devices = others
-        self.forget_file(old)
+        self.pool.places.forget(old)
+        self.look()
+
+    # ---- disks behind
+
+    @step(3, may_have_more_behind)
+    def step_add_behind(self):
+        self.pool.made += 1
+        new = os.path.join(self.pool.home, f"behind{self.pool.made}")
+        words = ["device", "add", "--behind", "--size", "64M", self.pool.name, new]
+        self.killed_and_again(*words, done=("belongs to the pool already",))
+        self.pool.behind.append(new)
+        self.look()
+
+    @step(3, lambda life: may_have_more_behind(life) and len(life.pool.behind) > 1)
+    def step_remove_behind(self):
+        old = self.chance.choice(self.pool.behind)
+        self.add(os.path.basename(old))
+        self.killed_and_again("device", "remove", self.pool.name, old, done=NO_DEVICE)
+        self.pool.behind.remove(old)
+        self.pool.places.forget(old)
         self.look()
 
     @step(2, may_grow)
@@ -185,13 +245,13 @@ class Devices:
             size = f"{64 + 24 * self.pool.growths}M"
         elif self.pool.count > 1 and not self.pool.copies:
             return
-        self.killed_and_again("grow", "--size", size, self.pool.name, done=f"has {int(size[:-1]) << 20} bytes")
+        self.killed_and_again("grow", "--size", size, self.pool.name, done=(f"has {int(size[:-1]) << 20} bytes",))
         self.look()
 
     @step(1, may_have_a_first_copy)
     def step_first_copy(self):
         new = self.new_file()
-        self.killed_and_again("device", "add", "--copy", self.pool.name, new, done="belongs to the pool already")
+        self.killed_and_again("device", "add", "--copy", self.pool.name, new, done=("belongs to the pool already",))
         self.pool.ok("device", "rebuild", self.pool.name)
         self.pool.devices.append(new)
         self.pool.copies, self.pool.spread = True, False
@@ -204,11 +264,11 @@ class Devices:
     def step_one_is_older(self):
         """One device is put back from an older copy, and then as it was."""
         one = self.chance.choice(self.pool.devices)
-        subprocess.run(["cp", "--sparse=always", one, f"{one}.older"], check=True)
+        older = os.path.join(self.pool.home, "older")
+        self.pool.places.copy(one, older)
         self.finish(self.begin(self.some_folders()))
         self.look()
-        os.rename(one, f"{one}.newer")
-        os.rename(f"{one}.older", one)
+        self.pool.places.exchange(one, older)
         if self.pool.copies:
             self.look()
             self.add("used")
@@ -216,7 +276,8 @@ class Devices:
         else:
             self.pool.refused("run", "-q", "--pool", self.pool.name, "--", "true", because=one)
             self.add("refused")
-        os.rename(f"{one}.newer", one)
+        self.pool.places.exchange(one, older)
+        os.unlink(older)
         self.look()
 
     @step(2, lambda life: is_quiet(life) and not life.pool.saved)
@@ -229,11 +290,14 @@ class Devices:
         self.await_lines(episode, self.chance.randrange(1, 100))
         self.pool.kill_all()
         self.finish(episode, may_fail=True)
-        in_place = self.chance.random() < 0.5
+        in_place = self.chance.random() < 0.5 or not self.pool.places.go_in_use
         self.add("in place" if in_place else "new files")
         for path in self.pool.files():
             backup = os.path.join(folder, os.path.basename(path))
-            subprocess.run(["cp", backup, path] if in_place else ["mv", backup, path], check=True)
+            if not self.pool.places.go_in_use:
+                self.pool.places.exchange(path, backup)
+            else:
+                subprocess.run(["cp", backup, path] if in_place else ["mv", backup, path], check=True)
         shutil.rmtree(folder)
         self.left_files |= not in_place
         # If nothing reached the disk meanwhile it is the one that memory goes on from.
@@ -245,7 +309,7 @@ class Devices:
 
     # ---- full
 
-    @step(2, lambda life: not life.errors and not life.frozen and not life.away and not life.stale)
+    @step(2, may_be_filled)
     def step_fill(self):
         """The pool is full, but for a little."""
         filler, spare = f"{MOUNT}/filler", self.chance.choice([0, 0, 100, 1000])

@@ -5,11 +5,13 @@
              [--keep] [--verbose] [--canary]
 
 A life is made by its seed: which kind of pool it is, and what is done to it, step by step. Programs change folders of
-it (program.c), alone and two at once; they, their supervisors and commands are killed; memory is lost;
-processes of another session folder come; devices go, come back and are replaced; files are moved, copied and put back.
+it (program.c), alone and two at once; they, their supervisors, who stands in for these, and commands are killed;
+memory is lost; processes of another session folder come; devices go, also beside programs, come back and are replaced;
+files are moved, copied and put back. Devices are files, also on a file system that gets full, or block devices;
+memory may be that of a small control group.
 Whenever all programs have ended, all that was acknowledged must be there, and nothing else. A life that fails is told
 step by step, and its seed plays it again. With --canary something is changed behind the model's back, in each of a
-few ways: each must be noticed.
+few ways and each kind of pool: each must be noticed.
 
 Environment: NACRE (the program), MOUNT (where programs see the pool).
 """
@@ -66,11 +68,13 @@ def life(program, seed, told, canary=None):
 
 
 def canaries(program, told):
-    for name, sign in CANARIES.items():
-        failure = life(program, told.seed, told, canary=name)
-        if not failure or sign not in failure:
-            sys.exit(f"FAILED: the canary '{name}' was not noticed: {failure}")
-        print(f"-- canary '{name}': {failure.splitlines()[0][:90]}")
+    for kind in [told.kind] if told.kind else KINDS:
+        told.kind = kind
+        for name, sign in CANARIES.items():
+            failure = life(program, told.seed, told, canary=name)
+            if not failure or sign not in failure:
+                sys.exit(f"FAILED: the canary '{name}' was not noticed in a pool of kind {kind}: {failure}")
+            print(f"-- canary '{name}', {kind}: {failure.splitlines()[0][:90]}", flush=True)
 
 
 @contextlib.contextmanager

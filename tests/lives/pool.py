@@ -8,13 +8,16 @@ import signal
 import subprocess
 import time
 
+from places import MIB, Files, Loops
+
 # Nothing takes so long that does not hang.
 HANG = 240
 NACRE = os.environ.get("NACRE", "nacre")
 MOUNT = os.environ.get("MOUNT", "/nacre")
 
 # How `nacre create` makes a pool: where, how many files, with which words. `cached`: what is not synced is lost with
-# memory. `whole`: of a write nothing or all is done.
+# memory. `whole`: of a write nothing or all is done. `loops`: the devices are block devices. `host`: MiB of a file system
+# of their own, which may be full. `group`: MiB that all processes may use together.
 KINDS = {
     "disk": {"devices": 1, "spread": True, "cached": True},
     "small-cache": {"devices": 1, "cached": True, "words": ["--cache", "1M"]},
@@ -24,6 +27,12 @@ KINDS = {
     "metadata": {"devices": 2, "cached": True, "words": ["--copies", "metadata=2"]},
     "stripe": {"devices": 2, "spread": True, "cached": True, "words": ["--stripe", "64K"]},
     "stripe-three": {"devices": 3, "spread": True, "cached": True, "words": ["--stripe", "4K", "--cache", "2M"]},
+    "loop": {"devices": 1, "spread": True, "cached": True, "loops": True},
+    "loop-copies": {"devices": 2, "cached": True, "words": ["--copies", "2"], "copies": True, "loops": True},
+    "loop-stripe": {"devices": 3, "spread": True, "cached": True, "words": ["--stripe", "16K"], "loops": True},
+    "full-host": {"devices": 1, "cached": True, "host": 200},
+    "full-host-stripe": {"devices": 2, "cached": True, "words": ["--stripe", "64K"], "host": 300},
+    "small-group": {"devices": 1, "spread": True, "cached": True, "group": 64},
     "memory": {"devices": 1, "spread": True, "memory": True},
     "memory-atomic": {"devices": 1, "memory": True, "words": ["--mode", "atomic"], "whole": True},
     "memory-cached": {"devices": 1, "memory": True, "cached": True, "words": ["--mode", "cached"]},
@@ -60,22 +69,30 @@ class Pool:
         self.number = 0
         for folder in (self.memory, self.disk, self.at("session"), self.at("guest"), self.at("mounted")):
             os.mkdir(folder)
-        self.home = os.path.join(self.memory if self.on_memory else self.disk, "home")
+        self.host = self.made_host(about["host"]) if "host" in about else None
+        self.group = self.made_group(about["group"]) if "group" in about else None
+        self.home = os.path.join(self.host or (self.memory if self.on_memory else self.disk), "home")
         os.mkdir(self.home)
-        self.devices = [os.path.join(self.home, name) for name in "abc"[: self.count]]
+        self.places = (Loops if about.get("loops") else Files)(self)
+        self.devices = [self.places.new(name) for name in "abc"[: self.count]]
         self.spread = about.get("spread", False)
-        # How often files were added, and how often it grew.
+        # How often files were added, how often it grew, and the disks behind it.
         self.made = self.growths = 0
+        self.behind = [f"{self.home}/behind"] if kind == "behind" else []
         self.started, self.known = [], {}
 
     def at(self, name):
         """A place outside of the pool."""
         return os.path.join(self.memory, name)
 
+    def out(self):
+        """Where a dump goes: whoever writes to memory has so much less of that of the group."""
+        return os.path.join(self.disk, "dump") if self.group else self.at("dump")
+
     @property
     def name(self):
         """A device that is there."""
-        return f"{self.disk}/saved" if self.saved else next(filter(os.path.exists, self.devices), self.devices[0])
+        return f"{self.disk}/saved" if self.saved else next(filter(self.places.is_there, self.devices), self.devices[0])
 
     def make(self):
         if self.saved:
@@ -83,7 +100,42 @@ class Pool:
             fault_unless(status == 0, f"the first run ends with {status}")
             return
         words = [word.format(home=self.home) for word in self.words]
-        self.ok("create", "-q", "--size", self.size, *words, *self.devices)
+        self.ok("create", "-q", *self.places.size_words(), *words, *self.devices)
+        for device in self.devices if self.host else []:
+            # With holes where nothing is.
+            self.places.copy(device, f"{device}.sparse")
+            os.rename(f"{device}.sparse", device)
+
+    # ---- what is below it and around it
+
+    def made_host(self, size):
+        """A small file system."""
+        image, folder = os.path.join(self.disk, "host.img"), os.path.join(self.disk, "host")
+        with open(image, "wb") as file:
+            file.truncate(size * MIB)
+        os.mkdir(folder)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, folder], check=True)
+        return folder
+
+    def fill_host(self, spare):
+        """But for so many bytes nothing more can be written to it."""
+        filler = os.path.join(self.host, "filler")
+        full = f"cat /dev/zero >{filler} 2>/dev/null; truncate -s -{spare} {filler}"
+        subprocess.run(["/bin/sh", "-c", full], check=True)
+
+    def make_room_on_host(self):
+        os.unlink(os.path.join(self.host, "filler"))
+
+    def made_group(self, size):
+        """A control group whose processes have so much memory."""
+        with open("/proc/self/cgroup") as file:
+            own = next(line.rstrip("\n").split(":")[2] for line in file if ":memory:" in line)
+        group = f"/sys/fs/cgroup/memory{own}/lives-{self.mark}"
+        os.mkdir(group)
+        with open(f"{group}/memory.limit_in_bytes", "w") as file:
+            file.write(str(size * MIB))
+        return group
 
     # ---- processes
 
@@ -94,6 +146,8 @@ class Pool:
     def start(self, words, guest=False):
         self.number += 1
         said = self.at(f"said.{self.number}")
+        if self.group:
+            words = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self.group}/cgroup.procs", *words]
         with open(said, "w") as file:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                                        env=self.environment(guest), start_new_session=True, cwd="/")
@@ -213,10 +267,10 @@ class Pool:
         """Copies of all files, by their names."""
         os.makedirs(folder)
         for path in self.files():
-            subprocess.run(["cp", "--sparse=always", path, folder], check=True)
+            self.places.copy(path, folder)
 
     def files(self):
-        return [*([self.name] if self.saved else self.devices), *glob.glob(f"{self.home}/behind")]
+        return [self.name] if self.saved else [*filter(self.places.is_there, self.devices), *self.behind]
 
     def unmount(self):
         """Whatever became of who served it."""
@@ -224,11 +278,15 @@ class Pool:
 
     def leave(self, keep):
         self.kill_all()
-        shutil.rmtree(f"{self.home}.aside", ignore_errors=True)
         self.unmount()
+        if self.group:
+            os.rmdir(self.group)
         if keep:
             print(f"  left: {self.memory} {self.disk}", flush=True)
             return
+        self.places.close()
+        if self.host:
+            subprocess.run(["umount", self.host], check=True)
         shutil.rmtree(self.memory)
         shutil.rmtree(self.disk)
 

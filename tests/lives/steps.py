@@ -1,6 +1,7 @@
 """The steps of a life: what users do to a pool, and what happens to them. For lives.py."""
 
 import copy
+import errno
 import mmap
 import os
 import random
@@ -23,7 +24,7 @@ class Episode:
     """Programs at work, each in a folder of its own."""
 
     def __init__(self, life, names, mounted, lines):
-        self.life, self.names, self.mounted = life, names, mounted
+        self.life, self.names, self.mounted, self.outlives = life, names, mounted, False
         life.pool.number += 1
         self.log = life.pool.at(f"log.{life.pool.number}")
         with open(self.log, "wb") as file:
@@ -31,6 +32,7 @@ class Episode:
         self.file = open(self.log, "r+b")
         self.rows = mmap.mmap(self.file.fileno(), ROW.size * PLAYERS)
         self.before = {name: actor.kept for name, actor in life.actors.items()}
+        self.planned = lines * len(names)
         self.scripts = [self.script(name, lines) for name in names]
 
     def script(self, name, count):
@@ -61,7 +63,8 @@ class Episode:
         return all(self.row(number)[0] for number in range(len(self.names)))
 
     def is_over(self):
-        return all(process.poll() is not None for process in self.processes)
+        has_ended = all(process.poll() is not None for process in self.processes)
+        return has_ended and not (self.outlives and self.life.pool.processes())
 
     def returned(self):
         return sum(self.row(number)[1] for number in range(len(self.names)))
@@ -171,7 +174,7 @@ class Life(Devices):
 
     def look(self, guest=False):
         """Compares what is there with what must be."""
-        out = self.pool.at("dump")
+        out = self.pool.out()
         process = self.pool.start(self.pool.run(self.program, "dump", MOUNT, out), guest)
         status = self.pool.end_of(process, "a look")
         fault_unless(status == 0, f"a look ends with {status}: {said_by(process)}")
@@ -234,8 +237,8 @@ class Life(Devices):
 
     # ---- programs
 
-    def begin(self, names, mounted=False, lines=LINES, stay=False):
-        """Starts a program in each folder: under one supervisor, or one for each."""
+    def begin(self, names, mounted=False, lines=LINES, stay=False, outlive=False):
+        """Starts a program in each folder: under one supervisor, or one for each, or so that they outlive it."""
         episode = Episode(self, names, mounted, lines)
         episode.stay(stay)
         words = [episode.words(number) for number in range(len(names))]
@@ -243,6 +246,10 @@ class Life(Devices):
         if mounted:
             self.add("by the mount")
             episode.processes = [self.pool.start(one) for one in words]
+        elif outlive:
+            episode.outlives = True
+            all_of_them = " ".join(f"setsid {' '.join(one)} &" for one in words)
+            episode.processes = [self.pool.start(self.pool.run("/bin/sh", "-c", all_of_them))]
         elif len(names) > 1 and self.chance.random() < 0.5:
             self.add("one supervisor")
             both = " & ".join(" ".join(one) for one in words)
@@ -252,7 +259,8 @@ class Life(Devices):
         return episode
 
     def await_lines(self, episode, count):
-        """Each has begun, and together they have done so many; or they have ended."""
+        """Each has begun, and together they have done so many, or all; or they have ended."""
+        count = min(count, episode.planned)
         has_come = lambda: (episode.all_began() and episode.returned() >= count) or episode.is_over()
         self.pool.soon(has_come, f"{count} lines")
 
@@ -262,8 +270,13 @@ class Life(Devices):
             status = self.pool.end_of(process, "a program")
             fault_unless(status == 0 or may_fail or self.errors,
                          f"a program ends with {status}: {said_by(process)}")
+        if not episode.mounted:
+            self.pool.soon(lambda: not self.players(), "the end of programs")
         episode.close()
         self.at_work = None
+
+    def players(self):
+        return [pid for pid, words in self.pool.processes().items() if words.startswith(self.program + " play")]
 
     def some_folders(self):
         return self.chance.sample(FOLDERS, self.chance.choice([1, 1, 2]))
@@ -323,6 +336,53 @@ class Life(Devices):
         if self.alone():
             self.pool.nobody_is_left()
 
+    @step(6, lambda life: life.alone())
+    def step_orphans(self):
+        """Programs outlive their supervisor, and those who stand in for it die, too, while they are at work."""
+        names = self.some_folders()
+        episode = self.begin(names, stay=True, outlive=True)
+        self.await_lines(episode, self.chance.randrange(1, 40))
+        for _ in range(self.chance.randrange(1, 4)):
+            standing_in = [pid for pid, words in self.pool.processes().items() if " sync " in words]
+            self.add(f"{len(standing_in)} stand in at {episode.returned()}")
+            self.pool.kill(standing_in)
+            self.await_lines(episode, episode.returned() + self.chance.randrange(1, 30))
+        if self.chance.random() < 0.5:
+            self.something_beside()
+        is_killed = self.chance.random() < 0.5
+        if is_killed:
+            self.add(f"killed at {episode.returned()}")
+            self.pool.kill_all()
+        self.finish(episode, may_fail=is_killed)
+        self.pool.nobody_is_left()
+        self.after_kill() if is_killed else self.look()
+
+    @step(8, lambda life: life.pool.host and life.alone() and not life.errors)
+    def step_full_host(self):
+        """The file system below is full while programs are at work, and has room again: all that returned is there."""
+        self.pool.ok("trim", "--punch", self.pool.name)
+        self.pool.fill_host(self.chance.choice([0, 65536, 1 << 19, 1 << 21]))
+        self.errors = (errno.ENOSPC, errno.EIO)
+        episode = self.begin(self.some_folders(), lines=self.chance.choice([LINES, 400]), stay=True)
+        self.await_lines(episode, self.chance.randrange(1, LINES))
+        what = self.chance.choice(["room while they run", "they end", "killed", "killed and power cut"])
+        self.add(f"{what} at {episode.returned()}")
+        if what.startswith("room"):
+            self.pool.make_room_on_host()
+        if what.startswith("killed"):
+            self.pool.kill_all()
+        self.finish(episode, may_fail=True)
+        if what.endswith("cut"):
+            self.pool.lose_memory()
+            self.memory_is_lost()
+        if not what.startswith("room"):
+            self.pool.nobody_is_left()
+            # Whatever it says.
+            self.pool.nacre("check", self.pool.name)
+            self.pool.make_room_on_host()
+        self.errors = ()
+        self.look()
+
     def kill_everybody(self, _):
         self.holder, self.is_mounted = None, self.is_mounted and self.unmounted()
         self.pool.kill_all()
@@ -370,12 +430,9 @@ class Life(Devices):
 
     def copy_is_used(self):
         """A copy of the files shows what the disks have, and goes its own way; the pool is as it was."""
-        if self.pool.saved or self.away or self.stale:
+        if self.pool.saved:
             return
-        aside = self.pool.home + ".aside"
-        self.pool.copy_to(os.path.join(aside, "copy"))
-        os.rename(self.pool.home, os.path.join(aside, "original"))
-        os.rename(os.path.join(aside, "copy"), self.pool.home)
+        self.pool.places.begin_copy()
         model = copy.deepcopy((self.actors, self.frozen, self.lost))
         self.memory_is_lost()
         self.look()
@@ -383,23 +440,19 @@ class Life(Devices):
         self.check()
         self.pool.ok("delete", "--force", self.pool.name)
         self.actors, self.frozen, self.lost = model
-        shutil.rmtree(self.pool.home)
-        os.rename(os.path.join(aside, "original"), self.pool.home)
-        os.rmdir(aside)
+        self.pool.places.end_copy()
 
     def move(self):
-        """All files get another folder."""
+        """All devices are somewhere else."""
         if self.pool.saved or self.pool.kind == "behind" or self.away:
             return
-        folder = os.path.join(os.path.dirname(self.pool.home), f"moved.{self.pool.number}")
-        os.mkdir(folder)
-        for path in self.pool.devices:
-            os.rename(path, os.path.join(folder, os.path.basename(path)))
-        if self.stale:
-            self.stale = os.path.join(folder, os.path.basename(self.stale))
-        self.pool.devices = [os.path.join(folder, os.path.basename(path)) for path in self.pool.devices]
-        os.rmdir(self.pool.home)
-        self.pool.home = folder
+        moved = self.pool.places.move()
+        if not self.pool.places.go_in_use:
+            # What memory has is known by the number of the device.
+            self.memory_is_lost()
+            self.left_files = True
+        self.stale = moved.get(self.stale)
+        self.pool.devices = [moved[path] for path in self.pool.devices]
 
     # ---- commands
 
@@ -487,7 +540,7 @@ class Life(Devices):
         self.look_by_mount()
 
     def look_by_mount(self):
-        out = self.pool.at("dump")
+        out = self.pool.out()
         process = self.pool.start([self.program, "dump", self.pool.at("mounted"), out])
         status = self.pool.end_of(process, "a look by the mount")
         fault_unless(status == 0, f"a look by the mount: {said_by(process)}")
@@ -634,13 +687,18 @@ class Life(Devices):
         self.say(f"canary: {self.canary}")
         self.holder = self.no_holder()
         self.no_mount()
+        if self.errors:
+            self.step_make_room()
         self.finish(self.begin(["w0"], lines=200))
         self.look()
         if self.canary == "stale":
             self.actors["w0"].base = Tree()
-            return
-        files = [path for path in self.actors["w0"].now().paths("f") if self.actors["w0"].now().nodes[path].data]
-        path = f"{MOUNT}/w0/{files[0]}"
+        else:
+            self.change_behind_the_model()
+        self.look()
+
+    def change_behind_the_model(self):
+        path = f"{MOUNT}/w0/{self.actors['w0'].now().paths('f')[0]}"
         script = {"byte": f"printf x >>{path}", "file": f"rm {path}", "foreign": f": >{path}.foreign"}[self.canary]
         self.pool.end_of(self.pool.start(self.pool.run("/bin/sh", "-c", script)), "a canary")
 
