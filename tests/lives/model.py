@@ -144,16 +144,19 @@ class Tree:
             return None
         return "links: other names are of one file"
 
-    def mixed(self, line, found, whole):
-        """The tree in the middle of a line, if `found` is that: bytes of a write may be old or new."""
-        if line[0] not in MIXED or (whole and line[0] == "write" and line[-1] not in MAPPED):
+    def mixed(self, line, found, halves):
+        """The tree in the middle of a line, if `found` is that. `halves`: what a write call that did not return may leave
+        of bytes before and behind it. What is mapped or punched has none of it."""
+        if line[0] not in MIXED:
             return None
+        is_call = line[0] == "write" and line[-1] not in MAPPED
+        is_half = halves if is_call else is_between
         after = self.copy()
         after.apply(line)
         path = line[1]
         if path not in found.nodes or self.differs(found, self.nodes[path]):
             return None
-        if not is_between(found.nodes[path].data, self.nodes[path].data, after.nodes[path].data):
+        if not is_half(found.nodes[path].data, self.nodes[path].data, after.nodes[path].data):
             return None
         after.nodes[path].data = bytearray(found.nodes[path].data)
         return after
@@ -164,6 +167,16 @@ def is_between(data, old, new):
         return False
     old, new = (bytes(one) + bytes(len(data)) for one in (old, new))
     return all(byte in (old[at], new[at]) for at, byte in enumerate(data))
+
+
+def is_first_part(data, old, new):
+    """What a call leaves that is done as a whole, but of fewer bytes: so many as there was room for."""
+    done = next((at for at, byte in enumerate(data) if at >= len(new) or byte != new[at]), len(data))
+    return data[done:] == old[done:]
+
+
+def is_nothing(_data, _old, _new):
+    return False
 
 
 def differs(node, found, but_bytes):
@@ -360,7 +373,7 @@ class Actor:
             tree.apply(line)
         return tree
 
-    def settle(self, found, lost, whole):
+    def settle(self, found, lost, halves):
         """Takes what was found for what is there, or raises Lost."""
         least, tree, first = self.durable if lost else self.kept, self.base.copy(), None
         for number in range(self.begun + 1):
@@ -371,7 +384,7 @@ class Actor:
                 first = first or told
             if number == self.begun:
                 break
-            half = tree.mixed(self.lines[number], found, whole) if number >= least else None
+            half = tree.mixed(self.lines[number], found, halves) if number >= least else None
             if half:
                 self.lines[number] = ("become", half)
                 return self.is_at(number + 1)
@@ -397,7 +410,7 @@ class Within:
     def differs(self, found):
         """As that of a tree, which it is from then on."""
         try:
-            self.actor.settle(found, False, True)
+            self.actor.settle(found, False, is_nothing)
         except Lost as lost:
             return str(lost)
         return None

@@ -10,7 +10,8 @@ import signal
 import struct
 
 from devices import Devices, step
-from model import Actor, Lost, Script, Tree, Anything, Within, read_dump, read_folder, write_folder
+from model import (Actor, Anything, Lost, Script, Tree, Within, is_between, is_first_part, is_nothing, read_dump,
+                   read_folder, write_folder)
 from pool import KINDS, MOUNT, Fault, Pool, fault_unless, said_by
 
 FOLDERS = ("w0", "w1", "w2")
@@ -206,9 +207,14 @@ class Life(Devices):
                 if told:
                     raise Lost(told)
             else:
-                actor.settle(found, self.lost, self.pool.whole)
+                actor.settle(found, self.lost, self.halves())
         except Lost as lost:
             raise Lost(f"{name} (memory was {'lost' if self.lost else 'kept'}): {lost}") from None
+
+    def halves(self):
+        if not self.pool.whole:
+            return is_between
+        return is_first_part if self.errors else is_nothing
 
     def settle_frozen(self, path, may, found):
         told = [found is not tree if None in (found, tree) else tree.differs(found) for tree in may]

@@ -327,6 +327,24 @@ fn if_the_new_one_fails_the_old_one_stays() {
 }
 
 #[test]
+fn one_whose_label_cannot_be_erased_goes_all_the_same() {
+    nacre_media::fault::install_handler();
+    let pool = Pool::new(Kind::Disks, &["a", "b"]);
+    let volume = pool.open("a");
+    pool.put(&volume, 1);
+    replace(&volume, &pool, "b", "c");
+    assert_eq!(rebuild(&volume), 1);
+    // Nobody has noticed so far.
+    let file = fs::File::options().write(true).open(pool.path("b"));
+    file.unwrap().set_len(MIB).unwrap();
+    assert_eq!(volume.let_replaced_go().unwrap(), [pool.path("b")]);
+    assert_eq!(pool.states("a"), [LegState::Current; 2]);
+    drop(volume);
+    fs::remove_file(pool.path("a")).unwrap();
+    assert_eq!(byte(&pool.open("c")), 1);
+}
+
+#[test]
 fn in_memory_what_is_read_stays_while_the_pool_is_in_use() {
     let pool = Pool::new(Kind::Memory, &["a", "b"]);
     let volume = pool.open("a");

