@@ -113,6 +113,24 @@ fn disks_that_were_all_written_over_take_no_version() {
 }
 
 #[test]
+fn a_disk_that_shows_no_records_any_more_is_lost_and_the_others_go_on() {
+    for lost in ["a", "b"] {
+        let pool = Pool::new();
+        let volume = pool.open("a");
+        commit(&volume, 1);
+        let label = Volume::inspect(&pool.path(lost)).unwrap();
+        let journal = (2 << 20) + label.own().data;
+        pool.put(lost, journal, &[0; 1 << 20]);
+        volume.checkpoint().unwrap();
+        commit(&volume, 2);
+        drop(volume);
+        fs::remove_file(pool.path(lost)).unwrap();
+        let other = if lost == "a" { "b" } else { "a" };
+        assert_eq!(byte(&pool.open(other)), 2, "without {lost}");
+    }
+}
+
+#[test]
 fn who_is_missing_is_known_before_anything_is_stored() {
     let pool = Pool::new();
     fs::rename(pool.path("b"), pool.path("away")).unwrap();

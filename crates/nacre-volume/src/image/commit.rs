@@ -256,7 +256,7 @@ impl Volume {
         begin_step(image);
         match journal.append_beside(draft, &beside) {
             Err(JournalError::Full) => {
-                bring_home(&mut journal, image)?;
+                self.empty(&mut journal, (cache, image))?;
                 begin_step(image);
                 journal.append_beside(draft, &beside)?;
             }
@@ -288,11 +288,7 @@ impl Volume {
         // Who died meanwhile may not have said how far it got.
         let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
         if unknown {
-            let mut journal = cache.open_journal(self.uuid())?;
-            journal.affirm()?;
-            set_position(image, journal.position());
-            bring_home(&mut journal, image)?;
-            return Ok(journal);
+            return self.found_empty(cache, image);
         }
         let place = (cache.at, cache.len);
         let position = Position {
@@ -302,6 +298,35 @@ impl Volume {
         Journal::resume(&cache.disk, self.uuid().0, place, position)
     }
 
+    /// The journal as the disk has it, once all of it is home.
+    fn found_empty<'c>(
+        &self,
+        cache: &'c Cache,
+        image: &Image,
+    ) -> Result<Journal<&'c DeviceDisk>, JournalError> {
+        let mut journal = cache.open_journal(self.uuid())?;
+        journal.affirm()?;
+        set_position(image, journal.position());
+        bring_home(&mut journal, image)?;
+        Ok(journal)
+    }
+
+    /// All of the journal is home. Of disks that hold the same one may show other records than were
+    /// written: it is lost, as the others tell.
+    fn empty<'c>(
+        &self,
+        journal: &mut Journal<&'c DeviceDisk>,
+        (cache, image): (&'c Cache, &Image),
+    ) -> Result<(), JournalError> {
+        match bring_home(journal, image) {
+            Err(JournalError::Damaged) if cache.disk.legs().is_some() => {
+                *journal = self.found_empty(cache, image)?;
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     /// Brings all versions home, so that the journal is empty. Nobody commits meanwhile.
     pub fn checkpoint(&self) -> Result<(), VolumeError> {
         let Some((cache, image)) = self.cached() else {
@@ -309,7 +334,7 @@ impl Volume {
         };
         let done = begin(cache, image, self.uuid()).and_then(|home| {
             let mut journal = self.resume(cache, image, home)?;
-            bring_home(&mut journal, image)?;
+            self.empty(&mut journal, (cache, image))?;
             now_home(image, journal.position().home);
             Ok(())
         });
