@@ -55,11 +55,11 @@ class Files:
 
     def lose(self, device, chance):
         """It fails, or something else is there; answers what happened."""
-        how = chance.choice(["removed", "short", "written over"])
+        how = chance.choice(["removed", "emptied", "written over"])
         if how == "removed":
             os.unlink(device)
-        elif how == "short":
-            os.truncate(device, MIB)
+        elif how == "emptied":
+            os.truncate(device, 0)
         else:
             call("dd", "if=/dev/zero", f"of={device}", "bs=1M", "conv=notrunc", f"count={os.path.getsize(device) // MIB}",
                  "status=none")

@@ -185,6 +185,9 @@ class Life(Devices):
         os.unlink(out)
         if self.alone():
             self.is_durable()
+            # What is free has no contents that could be compared, until somebody gets it.
+            if not guest and self.chance.random() < 0.3:
+                self.check()
 
     def compare(self, found, exact):
         found.nodes.pop(".", None)

@@ -94,14 +94,17 @@ pub struct RawState {
     pub snapshot_unit: U64,
     /// Length of the allocator snapshot in bytes.
     pub snapshot_bytes: U64,
-    /// Zero.
-    pub reserved: U64,
+    /// Checksum of the allocator snapshot's head, and [`SNAPSHOT_IS_TOLD`]; 0: not told.
+    pub snapshot_crc: U64,
 }
 
 /// Magic of a state record ("NSTA").
 pub const STATE_MAGIC: u32 = u32::from_le_bytes(*b"NSTA");
 /// The pool was detached cleanly and its allocator snapshot may be trusted.
 pub const STATE_CLEAN: u64 = 1;
+
+/// Above a checksum, which may be 0.
+pub const SNAPSHOT_IS_TOLD: u64 = 1 << 32;
 
 /// Head of the allocator snapshot; the body follows: unit bitmap, object bitmap, extra references.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{Result, StoreError};
 use crate::layout::{
     FORMAT_VERSION, KNOWN_INCOMPAT, MIN_POOL_BYTES, OLDEST_VERSION, RawState, RawSuperblock,
-    STATE_AT, STATE_CLEAN, STATE_MAGIC, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
+    SNAPSHOT_IS_TOLD, STATE_AT, STATE_CLEAN, STATE_MAGIC, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
 };
 use crate::write_mode::WriteMode;
 
@@ -32,6 +32,8 @@ pub(crate) struct PoolState {
     pub(crate) units: u64,
     pub(crate) snapshot_unit: u64,
     pub(crate) snapshot_bytes: u64,
+    /// Which snapshot it is.
+    pub(crate) snapshot_crc: Option<u32>,
 }
 
 impl Superblock {
@@ -138,6 +140,10 @@ impl PoolState {
             .ok_or(StoreError::corrupt(None, "state record", STATE_AT[0]))
     }
 
+    pub(crate) fn forget_snapshot(&mut self) {
+        (self.snapshot_unit, self.snapshot_bytes, self.snapshot_crc) = (0, 0, None);
+    }
+
     /// Numbers go round: there is none that no other follows.
     fn is_newer(&self, than: &PoolState) -> bool {
         self.seq.wrapping_sub(than.seq) as i64 > 0
@@ -156,6 +162,9 @@ impl PoolState {
             units: raw.units.get(),
             snapshot_unit: raw.snapshot_unit.get(),
             snapshot_bytes: raw.snapshot_bytes.get(),
+            snapshot_crc: Some(raw.snapshot_crc.get())
+                .filter(|crc| crc & SNAPSHOT_IS_TOLD != 0)
+                .map(|crc| crc as u32),
         })
     }
 
@@ -179,7 +188,10 @@ impl PoolState {
             units: self.units.into(),
             snapshot_unit: self.snapshot_unit.into(),
             snapshot_bytes: self.snapshot_bytes.into(),
-            reserved: 0.into(),
+            snapshot_crc: self
+                .snapshot_crc
+                .map_or(0, |crc| SNAPSHOT_IS_TOLD | u64::from(crc))
+                .into(),
         };
         raw.crc = crc32c(&raw.as_bytes()[8..]).into();
         let at = STATE_AT[(self.seq % 2) as usize];

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nacre_media::Observer;
 use nacre_store::{AttachOptions, FormatOptions, Store, StoreError};
 use nacre_testkit::names::{create, find, remove};
-use nacre_testkit::pool::{PRIVATE, PoolFiles, assert_sound, attach};
+use nacre_testkit::pool::{PRIVATE, PoolFiles, assert_sound, assert_sound_without_leaks, attach};
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 use nacre_volume::{Access, Volume};
 
@@ -85,6 +85,32 @@ fn a_read_only_attachment_reads_and_refuses_to_write() {
     store.detach().unwrap();
     let store = pool.attach(Access::ReadWrite).unwrap();
     assert!(!store.report().rebuilt, "reading left the pool clean");
+    store.detach().unwrap();
+}
+
+#[test]
+fn the_snapshot_of_a_later_detach_is_not_that_of_the_state() {
+    let pool = PoolFiles::new(POOL);
+    let detached = |name: &str| {
+        let store = pool.attach(Access::ReadWrite).unwrap();
+        create(&store, name).unwrap();
+        store.detach().unwrap();
+        std::fs::read(pool.path()).unwrap()
+    };
+    let (mut bytes, later) = (detached("a"), detached("b"));
+    let is_snapshot = |at: &usize| {
+        let magic = nacre_store::layout::SNAPSHOT_MAGIC.to_le_bytes();
+        later[*at..].starts_with(&magic) && bytes[*at..].starts_with(&magic)
+    };
+    let at = (0..bytes.len()).step_by(4096).find(is_snapshot);
+    let at = at.expect("both are at one place");
+    bytes[at..at + 4096].copy_from_slice(&later[at..at + 4096]);
+    // As after a power cut, on a disk that has got what goes ahead of a version.
+    std::fs::write(pool.path(), &bytes).unwrap();
+    let store = pool.attach(Access::ReadWrite).unwrap();
+    assert!(store.report().rebuilt);
+    assert!(find(&store, "a").is_some() && find(&store, "b").is_none());
+    assert_sound_without_leaks(&store);
     store.detach().unwrap();
 }
 

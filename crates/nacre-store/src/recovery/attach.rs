@@ -243,7 +243,7 @@ impl Store {
             state.clean = false;
             state.stamp = stamp;
             state.units = store.units;
-            (state.snapshot_unit, state.snapshot_bytes) = (0, 0);
+            state.forget_snapshot();
             if site::step() {
                 state.write_next(&store.volume)?;
             }
@@ -278,7 +278,7 @@ impl Store {
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;
         state.clean = false;
-        (state.snapshot_unit, state.snapshot_bytes) = (0, 0);
+        state.forget_snapshot();
         state.write_next(&store.volume)?;
         store.fill_session(&state, true)?;
         store.session.set_ready();
@@ -399,11 +399,10 @@ impl Store {
             return Ok(());
         };
         self.settle_tails()?;
-        let Some((unit, bytes)) = self.write_snapshot()? else {
+        if !self.write_snapshot(&mut state)? {
             return Ok(());
-        };
+        }
         state.clean = true;
-        (state.snapshot_unit, state.snapshot_bytes) = (unit.0, bytes);
         state.write_next(&self.volume)
     }
 }

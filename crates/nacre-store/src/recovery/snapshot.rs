@@ -20,20 +20,23 @@ fn append_words(words: &[AtomicU64], area: &mut Vec<u8>) {
 }
 
 impl Store {
-    /// Writes the bitmaps and extra references to free units, durably. `None`: no contiguous room.
-    /// The units stay marked free, so that the saved bitmap does not hold its own area.
-    pub(crate) fn write_snapshot(&self) -> Result<Option<(UnitNo, u64)>> {
+    /// Writes the bitmaps and extra references to free units, durably, and names them in a state.
+    /// `false`: no contiguous room. The units stay marked free, so that the saved bitmap does not
+    /// hold its own area.
+    pub(crate) fn write_snapshot(&self, state: &mut PoolState) -> Result<bool> {
         let area = self.snapshot_area();
         let units = (area.len() as u64).div_ceil(UNIT_SIZE);
         let Some(run) = self.allocator().take_exact(units) else {
-            return Ok(None);
+            return Ok(false);
         };
         self.allocator().free(run.start, run.count);
         let stores = self
             .volume
             .write(run.start.offset(), &area, StoreKind::Metadata);
         self.volume.fence(stores)?;
-        Ok(Some((run.start, area.len() as u64)))
+        (state.snapshot_unit, state.snapshot_bytes) = (run.start.0, area.len() as u64);
+        state.snapshot_crc = Some(crc32c(&area[..HEAD]));
+        Ok(true)
     }
 
     /// Fills the session from the allocator snapshot; false when it is not sound (the caller
@@ -50,6 +53,10 @@ impl Store {
         self.volume
             .read(UnitNo(state.snapshot_unit).offset(), &mut area);
         let (head, body) = area.split_at(HEAD);
+        // On a disk the one of a later detach may be there ahead of the state that names it.
+        if state.snapshot_crc != Some(crc32c(head)) {
+            return false;
+        }
         self.fill_from(head, body).is_some()
     }
 
