@@ -80,6 +80,7 @@ fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
     match volume.mirror().is_some() {
         true => {
             volume.make_shared(file)?;
+            volume.drop_older_copies()?;
             // Before all copies get what the one holds that is read.
             repair_header(volume)?;
             repair_tails(volume)?;

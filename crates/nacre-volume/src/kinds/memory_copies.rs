@@ -312,6 +312,7 @@ impl Volume {
         // What was written over it while it was away nobody has noted.
         let whole = state == LegState::Failed || !label::begins_as_one(&member.device);
         let comes = Comes::InPlaceOf(lost);
+        self.forget_moment(&member.device)?;
         self.bring_in(mirror, (&member.device, &entry), comes, whole)?;
         Ok(true)
     }

@@ -1,12 +1,14 @@
-//! Devices that each hold a part of a pool must be of one moment. Each keeps the number of the use
-//! of the pool that it was last part of: one that was put back from an older copy has a lower one.
+//! Devices of a pool must be of one moment. Each keeps the number of the use of the pool that it was
+//! last part of: one that was put back from an older copy has a lower one. If it holds a part, the
+//! pool is refused. If it is a copy, it is one no more: its label does not tell, as labels change
+//! with the table alone. Disks that hold the same tell it by their journals.
 //!
 //! A number is on all devices, durably, before it is *common* on any. So no device is ever behind
 //! a common number, wherever a crash comes.
 
 use std::sync::Arc;
 
-use nacre_media::{Device, Unfenced};
+use nacre_media::{Access, Device, LegFacts, LegState, Mirror, Unfenced};
 use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -37,7 +39,31 @@ impl Volume {
     /// Refuses devices of which one is of an earlier moment than the others. The caller holds the
     /// pool's exclusive lock.
     pub fn refuse_older_devices(&self) -> Result<(), VolumeError> {
-        refuse_older(&self.parts_of_one_moment()?)
+        // Who may only read can drop no copy.
+        match (self.mirror(), self.access()) {
+            (Some(_), Access::ReadWrite) => Ok(()),
+            _ => refuse_older(&self.parts_of_one_moment()?),
+        }
+    }
+
+    /// Copies in memory that are of an earlier moment than others have failed. The caller is as that
+    /// of [`Volume::begin_use`], and has made what processes share.
+    pub fn drop_older_copies(&self) -> Result<(), VolumeError> {
+        let Some(mirror) = self.mirror() else {
+            return Ok(());
+        };
+        let parts = self.parts_of_one_moment()?;
+        let older: Vec<[u8; 16]> = older(&parts).map(|part| part.uuid.0).collect();
+        let is_older = |fact: &LegFacts| older.contains(&fact.id);
+        for leg in mirror.facts().into_iter().filter(is_older) {
+            mirror.lose(leg.slot, LegState::Failed);
+        }
+        self.tell_missing(mirror)
+    }
+
+    /// What a device says of its moment does not count: it gets what it lacks.
+    pub(crate) fn forget_moment(&self, device: &Arc<Device>) -> Result<(), VolumeError> {
+        put(device, &[0; BYTES])
     }
 
     /// A use of the pool begins, by the caller, who is alone and holds the pool's exclusive lock.
@@ -57,17 +83,29 @@ impl Volume {
         self.number(&self.parts_of_one_moment()?)
     }
 
-    /// The devices that each hold a part, if they are several.
+    /// The devices that each hold a part, or all of it in memory and are current, if they are
+    /// several.
     fn parts_of_one_moment(&self) -> Result<Vec<Part>, VolumeError> {
-        let devices = match self.has_copies() {
-            // Their labels tell which are current.
-            true => Vec::new(),
-            false => self.fixed_devices(),
+        let devices = match (self.mirror(), self.legs()) {
+            (Some(mirror), _) => self.current_devices(mirror)?,
+            (None, Some(_)) => Vec::new(),
+            (None, None) => self.fixed_devices(),
         };
         match devices.len() {
             0 | 1 => Ok(Vec::new()),
             _ => devices.into_iter().map(|it| self.part(it)).collect(),
         }
+    }
+
+    fn current_devices(&self, mirror: &Mirror) -> Result<Vec<Arc<Device>>, VolumeError> {
+        let table = self.table_of(mirror)?;
+        let is_current = |id: [u8; 16]| {
+            let mut entries = table.devices.iter();
+            entries.any(|it| it.uuid.0 == id && it.state == Some(LegState::Current))
+        };
+        let legs = mirror.facts().into_iter();
+        let current = legs.filter(|leg| is_current(leg.id) && leg.state == LegState::Current);
+        Ok(current.filter_map(|leg| leg.device).collect())
     }
 
     fn part(&self, device: Arc<Device>) -> Result<Part, VolumeError> {
@@ -111,23 +149,30 @@ impl Volume {
             crc: 0.into(),
         };
         raw.crc = crc32c(&raw.as_bytes()[..CRC_AT]).into();
-        let window = window(&part.device, GENERATION_AT)?;
-        let at = DeviceOffset(GENERATION_AT);
-        let stored: Unfenced = window.write(at, raw.as_bytes(), StoreKind::Metadata);
-        let fenced = window.fence(stored);
-        fenced.map_err(|_| VolumeError::WriteFailed(part.device.path().to_owned()))
+        put(&part.device, raw.as_bytes())
     }
 }
 
+fn put(device: &Arc<Device>, bytes: &[u8]) -> Result<(), VolumeError> {
+    let window = window(device, GENERATION_AT)?;
+    let at = DeviceOffset(GENERATION_AT);
+    let stored: Unfenced = window.write(at, bytes, StoreKind::Metadata);
+    let fenced = window.fence(stored);
+    fenced.map_err(|_| VolumeError::WriteFailed(device.path().to_owned()))
+}
+
 fn refuse_older(parts: &[Part]) -> Result<(), VolumeError> {
+    match older(parts).next() {
+        Some(older) => Err(VolumeError::OlderDevice(older.device.path().to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Those that were not part of the newest use.
+fn older(parts: &[Part]) -> impl Iterator<Item = &Part> {
     let all = parts.iter().filter_map(|part| Some((part, part.known?)));
     let common = all.clone().filter(|(_, known)| known.is_common);
     let newest = common.map(|(_, known)| known.number).max();
-    match all
-        .into_iter()
-        .find(|(_, known)| Some(known.number) < newest)
-    {
-        Some((older, _)) => Err(VolumeError::OlderDevice(older.device.path().to_owned())),
-        None => Ok(()),
-    }
+    let older = all.filter(move |(_, known)| Some(known.number) < newest);
+    older.map(|(part, _)| part)
 }
