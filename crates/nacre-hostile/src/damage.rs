@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use nacre_store::layout::{RawSnapshot, RawState, SNAPSHOT_IS_TOLD};
 use nacre_store::structure_index::{Part, Structure, reseal};
 use nacre_testkit::random::Random;
-use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
+use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
 use nacre_volume::Volume;
 
 use crate::fields;
@@ -275,8 +276,27 @@ impl Site<'_> {
         };
         reseal(part, &mut bytes, self.prepared.salt);
         self.write(part, &bytes, must, text);
-        if part.what == Structure::Superblock {
-            self.follow(part, &bytes);
+        match part.what {
+            Structure::Superblock => self.follow(part, &bytes),
+            Structure::Snapshot => self.name_snapshot(&bytes),
+            _ => {}
+        }
+    }
+
+    /// States name the allocator snapshot by the checksum of its head: they know the changed one.
+    fn name_snapshot(&mut self, snapshot: &[u8]) {
+        let crc = SNAPSHOT_IS_TOLD | u64::from(crc32c(&snapshot[..size_of::<RawSnapshot>()]));
+        let at = std::mem::offset_of!(RawState, snapshot_crc);
+        let states = self.prepared.parts.iter();
+        let states: Vec<Part> = states
+            .filter(|part| part.what == Structure::State)
+            .copied()
+            .collect();
+        for part in states {
+            let mut bytes = self.read(&part);
+            bytes[at..at + 8].copy_from_slice(&crc.to_le_bytes());
+            reseal(&part, &mut bytes, self.prepared.salt);
+            self.write(&part, &bytes, false, "the same");
         }
     }
 

@@ -101,6 +101,7 @@ fn state(site: &mut Site<'_>, bytes: &mut [u8]) -> Edit {
         (offset_of!(RawState, units), "units"),
         (offset_of!(RawState, snapshot_unit), "saved unit"),
         (offset_of!(RawState, snapshot_bytes), "saved bytes"),
+        (offset_of!(RawState, snapshot_crc), "which one is saved"),
     ];
     let (at, text) = places[site.random.below(places.len() as u64) as usize];
     put64(bytes, at, worst);
