@@ -1,5 +1,5 @@
-//! Devices that each hold a part of a pool are of one moment, or refused; copies of an earlier moment
-//! are dropped.
+//! Devices that each hold a part of a pool are of one moment, or refused; copies of an earlier
+//! moment are dropped.
 
 use std::fs;
 use std::ops::ControlFlow;

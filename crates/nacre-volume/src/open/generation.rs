@@ -1,7 +1,7 @@
-//! Devices of a pool must be of one moment. Each keeps the number of the use of the pool that it was
-//! last part of: one that was put back from an older copy has a lower one. If it holds a part, the
-//! pool is refused. If it is a copy, it is one no more: its label does not tell, as labels change
-//! with the table alone. Disks that hold the same tell it by their journals.
+//! Devices of a pool must be of one moment. Each keeps the number of the use of the pool that it
+//! was last part of: one that was put back from an older copy has a lower one. If it holds a part,
+//! the pool is refused. If it is a copy, it is one no more: its label does not tell, as labels
+//! change with the table alone. Disks that hold the same tell it by their journals.
 //!
 //! A number is on all devices, durably, before it is *common* on any. So no device is ever behind
 //! a common number, wherever a crash comes.
@@ -46,8 +46,8 @@ impl Volume {
         }
     }
 
-    /// Copies in memory that are of an earlier moment than others have failed. The caller is as that
-    /// of [`Volume::begin_use`], and has made what processes share.
+    /// Copies in memory that are of an earlier moment than others have failed. The caller is as
+    /// that of [`Volume::begin_use`], and has made what processes share.
     pub fn drop_older_copies(&self) -> Result<(), VolumeError> {
         let Some(mirror) = self.mirror() else {
             return Ok(());
