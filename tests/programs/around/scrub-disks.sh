@@ -129,7 +129,9 @@ metadata() {
         fresh
         lose_memory "$(uuid_of "$a")"
         grep -abo NTRE "$device" | cut -d: -f1 | while read -r at; do
-            printf spoilt | dd of="$device" bs=1 seek=$((at + 200)) conv=notrunc status=none
+            # Not in the journal.
+            ((at >= data + (80 << 20))) ||
+                printf spoilt | dd of="$device" bs=1 seek=$((at + 200)) conv=notrunc status=none
         done
         gives "all names are there" 301 nacre run -q --pool "$a" -- \
             bash -c 'ls /nacre/d | wc -l'
