@@ -708,7 +708,9 @@ class Life(Devices):
 
     def change_behind_the_model(self):
         path = f"{MOUNT}/w0/{self.actors['w0'].now().paths('f')[0]}"
-        script = {"byte": f"printf x >>{path}", "file": f"rm {path}", "foreign": f": >{path}.foreign"}[self.canary]
+        # Its time is as before: else that alone would tell.
+        byte = f"time=$(mktemp); touch -r {path} $time; printf x >>{path}; touch -r $time {path}; rm $time"
+        script = {"byte": byte, "file": f"rm {path}", "foreign": f": >{path}.foreign"}[self.canary]
         self.pool.end_of(self.pool.start(self.pool.run("/bin/sh", "-c", script)), "a canary")
 
 
