@@ -295,8 +295,10 @@ impl Volume {
             return Ok(false);
         };
         let state = table.devices[index].state.unwrap_or_default();
+        // Who was killed as he brought it in may have told the labels alone.
+        let is_in = |leg: &LegFacts| leg.id == lost.0 && leg.state.is_stored_to();
         let found = self.copy_of(&table.devices[index]);
-        let Some(member) = found.filter(|_| !state.is_stored_to()) else {
+        let Some(member) = found.filter(|_| !mirror.facts().iter().any(is_in)) else {
             return Ok(false);
         };
         if member.device.len() < table.devices[index].size {
@@ -310,7 +312,7 @@ impl Volume {
             ..table.devices[index].clone()
         };
         // What was written over it while it was away nobody has noted.
-        let whole = state == LegState::Failed || !label::begins_as_one(&member.device);
+        let whole = state != LegState::Missing || !label::begins_as_one(&member.device);
         let comes = Comes::InPlaceOf(lost);
         self.forget_moment(&member.device)?;
         self.bring_in(mirror, (&member.device, &entry), comes, whole)?;

@@ -58,10 +58,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// The new one is in the pool, unless the old one is out of it already.
 fn begin(volume: &Volume, arguments: &Arguments) -> Result<()> {
-    begin_as(&volume.copies()?, arguments, |old| {
+    let copies = volume.copies()?;
+    begin_as(&copies, arguments, |old| {
         volume.replace_copy(old, &arguments.new, arguments.force)?;
         Ok(())
-    })
+    })?;
+    // Who was killed as he brought it in may have told the labels alone.
+    let is_out = |copy: &&CopyInfo| copy.replaces.is_some() && !copy.state.is_stored_to();
+    let new = copies.iter().find(|copy| is_at(copy, &arguments.new));
+    if let Some(new) = new.filter(is_out) {
+        volume.return_copy(new.uuid)?;
+    }
+    Ok(())
 }
 
 /// As [`begin`], where each holds a part alone: nobody may use the pool at the moment.
