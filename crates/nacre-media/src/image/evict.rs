@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::bits::masks;
 use super::load::region_lock;
-use super::{CHUNK, Committer, GRANULE, Image, ImageTraffic, Words, units};
+use super::{CHUNK, Committer, Image, ImageTraffic, Words, units};
 use crate::shared_mutex::Held;
 
 const BITS: u64 = u64::BITS as u64;
@@ -277,11 +277,9 @@ impl Image {
     }
 
     pub(super) fn is_home(&self, unit: u64) -> bool {
-        let granules = UNIT_SIZE / GRANULE;
-        let granules = unit * granules..(unit + 1) * granules;
-        let noted = |set: &super::BitSet| set.has_any(granules.clone());
+        let noted = self.is_noted(unit * UNIT_SIZE..(unit + 1) * UNIT_SIZE);
         // In this order: what leaves the sets is in the other one before (C7).
-        let noted_nowhere = site::check(!self.sets.iter().any(noted));
+        let noted_nowhere = site::check(!noted);
         noted_nowhere && site::check(!self.away.has_any(unit..unit + 1))
     }
 

@@ -43,7 +43,7 @@ impl Image {
     /// of them, and they are not new.
     pub fn has_rest_home(&self, range: Range<u64>) -> bool {
         let units = units(range);
-        !self.away.has_any(units.clone()) && !units.into_iter().any(|it| self.is_new(it..it + 1))
+        !self.away.has_any(units.clone()) && !self.new.has_any(units)
     }
 
     /// As [`Image::correct`], for a reader who found `part` of a unit wrong while others store,
@@ -69,7 +69,7 @@ impl Image {
         }
     }
 
-    fn is_noted(&self, range: Range<u64>) -> bool {
+    pub(super) fn is_noted(&self, range: Range<u64>) -> bool {
         let granules = range.start / GRANULE..range.end / GRANULE;
         self.sets.iter().any(|set| set.has_any(granules.clone()))
     }

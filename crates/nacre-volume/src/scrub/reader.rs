@@ -52,15 +52,18 @@ impl Met {
         &bytes[self.part.clone()]
     }
 
-    /// The copy whose part a judge says to be right, if memory has what another disk holds.
-    fn right(&self, at: VolumeOffset, judge: &mut Judge<'_>) -> Option<&Copy> {
+    /// The copy that memory came from, and the one whose part a judge says to be right, if they are
+    /// not the same.
+    fn judged(&self, at: VolumeOffset, judge: &mut Judge<'_>) -> Option<(&Copy, &Copy)> {
         let copies = self.copies.iter().map(|copy| &copy.bytes);
         let all = iter::once(&self.memory).chain(copies);
         let parts: Vec<&[u8]> = all.map(|bytes| self.part_of(bytes)).collect();
-        let right = judge(at, &parts)?;
-        let copy = self.copies.get(right.checked_sub(1)?)?;
-        let came_from = |part: &&[u8]| *part == parts[0] && *part != parts[right];
-        parts[1..].iter().any(came_from).then_some(copy)
+        let right = self.copies.get(judge(at, &parts)?.checked_sub(1)?)?;
+        let source = self.copies.iter().find(|copy| {
+            let part = self.part_of(&copy.bytes);
+            part == parts[0] && part != self.part_of(&right.bytes)
+        })?;
+        Some((source, right))
     }
 
     /// Disks that hold something else.
@@ -70,14 +73,15 @@ impl Met {
         wrong.map(|copy| copy.id).collect()
     }
 
-    fn correct(&self, image: &Image, right: &Copy) {
+    /// What is in memory and not from that disk was stored since, and stays.
+    fn correct(&self, image: &Image, source: &Copy, right: &Copy) {
         for at in (0..self.memory.len()).step_by(UNIT) {
             let unit = at..at + UNIT;
             let part = self.part.start.max(unit.start)..self.part.end.min(unit.end);
             image.correct_beside_stores(
                 self.units.start + at as u64,
                 part.start - at..part.end - at,
-                &self.memory[unit.clone()],
+                &source.bytes[unit.clone()],
                 &right.bytes[unit],
             );
         }
@@ -105,11 +109,11 @@ impl Volume {
         let Some(met) = met.filter(|_| self.is_common(&range)) else {
             return false;
         };
-        let Some(right) = met.right(range.start, judge) else {
+        let Some((source, right)) = met.judged(range.start, judge) else {
             return false;
         };
         legs.doubt(&met.wrong(right));
-        met.correct(image, right);
+        met.correct(image, source, right);
         if let Some(shared) = legs.shared() {
             shared.suspect(legs.spans().of(met.units.start));
         }

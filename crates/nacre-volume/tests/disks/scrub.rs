@@ -431,3 +431,26 @@ fn what_may_be_half_of_a_change_is_left_alone_but_for_a_word() {
         );
     }
 }
+
+#[test]
+fn memory_that_is_not_what_the_wrong_disk_holds_stays() {
+    let mut met = 0;
+    for (spoilt, other) in [("a", "b"), ("b", "a")] {
+        let pool = written(1);
+        pool.put(spoilt, AT, &[9; 100]);
+        let volume = pool.open("a");
+        if first(&volume) != 9 {
+            continue;
+        }
+        met += 1;
+        // In memory is what was stored since.
+        pool.put(spoilt, AT + 512, &[6; 10]);
+        pool.put(other, AT + 512, &[5; 10]);
+        assert!(repair_as_reader(&volume, 100, 1));
+        assert_eq!(
+            (first(&volume), volume.read_array(PLACE.add(512))),
+            (1, [0])
+        );
+    }
+    assert_eq!(met, 1);
+}
