@@ -3,6 +3,8 @@
 use crate::layout::BLOCK;
 
 const ALIGNMENT: usize = BLOCK as usize;
+/// Longer buffers grow by so much, shorter ones to twice their size.
+const STEP: usize = 1 << 20;
 
 /// Bytes that begin at an address which direct I/O takes. Its memory is kept, as fresh memory
 /// costs a page fault for each page.
@@ -17,7 +19,7 @@ impl Buffer {
     /// From now on it has `len` bytes; what is in them is left over from earlier uses.
     pub fn set_len(&mut self, len: usize) {
         if self.memory.len() < self.skip + len || self.memory.is_empty() {
-            self.memory = vec![0; len.next_power_of_two().max(ALIGNMENT) + ALIGNMENT];
+            self.memory = vec![0; rounded(len) + ALIGNMENT];
             self.skip = self.memory.as_ptr().align_offset(ALIGNMENT);
         }
         self.len = len;
@@ -36,6 +38,13 @@ impl Buffer {
     /// How much memory it keeps.
     pub fn kept(&self) -> usize {
         self.memory.len()
+    }
+}
+
+fn rounded(len: usize) -> usize {
+    match len {
+        STEP.. => len.next_multiple_of(STEP),
+        _ => len.next_power_of_two().max(ALIGNMENT),
     }
 }
 

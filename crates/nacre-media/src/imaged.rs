@@ -31,6 +31,10 @@ fn poisoned(at: DeviceOffset, len: u64) -> *mut u8 {
 /// Stores of so many bytes look first, as the kernel maps 16 pages around one that is loaded.
 const MAP_AROUND_MIN: usize = 32 << 10;
 
+/// From how many bytes of a call on stores bypass the cache. Below that a version copies them from
+/// there soon, or a program reads them.
+const PAST_CACHE_MIN: usize = 256 << 10;
+
 /// What was where something is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
@@ -231,6 +235,7 @@ impl Media {
             return mirror.put((at, kind), from, len);
         }
         let image = self.imaged(at, len as u64, Access::ReadWrite);
+        let past_cache = len >= PAST_CACHE_MIN;
         let mut done = 0;
         while done < len {
             let at = at.add(done as u64);
@@ -241,7 +246,7 @@ impl Media {
             if fresh && kind == StoreKind::Data && from.addr() != ZEROS.as_ptr().addr() {
                 image.unpin(at.get()..at.get() + part as u64);
             }
-            self.put_piece(image, at, from, part, before)?;
+            self.put_piece(image, at, (from, part), (before, past_cache))?;
             if let Some(watcher) = self.watcher() {
                 watcher.bytes(at, part as u64, kind, || self.copied(at, part));
             }
@@ -254,9 +259,8 @@ impl Media {
         &self,
         image: &Image,
         at: DeviceOffset,
-        from: *const u8,
-        len: usize,
-        before: Before,
+        (from, len): (*const u8, usize),
+        (before, past_cache): (Before, bool),
     ) -> Result<(), CopyError> {
         if image.put_absent(at, from, len) {
             return Ok(());
@@ -278,14 +282,12 @@ impl Media {
         let (skip, len) = (range.start as usize, (range.end - range.start) as usize);
         let to = image.address(at.get()).wrapping_add(skip);
         let from = from.wrapping_add(skip);
-        let stream = len >= self.stream_min && len >= LINE_SIZE as usize;
         // SAFETY: the range is mapped, and no reference covers it; the source is a live slice or
         // the program's memory, faults on which are caught.
         let done = unsafe {
-            match stream {
-                true => self
-                    .map_around(to, len)
-                    .and_then(|()| self.put_streamed(to, from, len)),
+            self.map_around(to, len)?;
+            match past_cache && len >= LINE_SIZE as usize {
+                true => self.put_streamed(to, from, len),
                 // The gate orders them.
                 false => return self.put_cached(to, from, len),
             }

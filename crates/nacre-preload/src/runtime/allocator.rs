@@ -10,7 +10,9 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
+};
 
 use crate::runtime::PAGE;
 use crate::runtime::spin::SpinLock;
@@ -19,6 +21,7 @@ const SMALLEST: usize = 16;
 const CLASS_COUNT: usize = 12;
 const LARGEST: usize = SMALLEST << (CLASS_COUNT - 1);
 const CHUNK: usize = 256 << 10;
+const HUGE: usize = 2 << 20;
 
 /// The global allocator of the shared object.
 pub struct Allocator(SpinLock<Lists>);
@@ -117,21 +120,33 @@ fn map(len: usize) -> *mut u8 {
 
 fn map_big(layout: &Layout) -> *mut u8 {
     let len = layout.size().next_multiple_of(PAGE);
-    if layout.align() <= PAGE {
-        return map(len);
+    match layout.align() {
+        _ if len >= HUGE => in_huge_pages(map_aligned(len, layout.align().max(HUGE)), len),
+        ..=PAGE => map(len),
+        align => map_aligned(len, align),
     }
-    let whole = map(len + layout.align());
+}
+
+fn map_aligned(len: usize, align: usize) -> *mut u8 {
+    let whole = map(len + align);
     if whole.is_null() {
         return whole;
     }
-    let skip = whole.align_offset(layout.align());
+    let skip = whole.align_offset(align);
     let end = whole.wrapping_add(skip + len);
     // SAFETY: both ranges are unused ends of the mapping made above.
     let _ = unsafe {
         (skip > 0).then(|| munmap(whole.cast(), skip));
-        (skip < layout.align()).then(|| munmap(end.cast(), layout.align() - skip))
+        (skip < align).then(|| munmap(end.cast(), align - skip))
     };
     whole.wrapping_add(skip)
+}
+
+/// A disk takes what lies in few pieces of memory sooner, and it costs fewer faults.
+fn in_huge_pages(at: *mut u8, len: usize) -> *mut u8 {
+    // SAFETY: a hint, for a mapping that is ours alone.
+    let _ = unsafe { madvise(at.cast(), len, Advice::LinuxHugepage) };
+    at
 }
 
 // SAFETY: blocks are disjoint, as large and as aligned as the layout asks, and stay valid until

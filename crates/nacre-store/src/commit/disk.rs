@@ -32,7 +32,7 @@ const SOME_NEWS: u64 = if cfg!(feature = "explore") {
 const SOME_NEWS_BESIDE: u64 = if cfg!(feature = "explore") {
     4 << 10
 } else {
-    512 << 10
+    4 << 20
 };
 /// Where others store meanwhile, so many bytes of it are copied while nobody does.
 const NEWS: u64 = if cfg!(feature = "explore") {

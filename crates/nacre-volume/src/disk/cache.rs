@@ -64,7 +64,7 @@ pub(crate) struct Wish {
 
 /// So many buffers are kept, none larger than this.
 const KEPT: usize = 3;
-const KEPT_BYTES: usize = (4 << 20) + 4096;
+const KEPT_BYTES: usize = (6 << 20) + 4096;
 
 /// What is known of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

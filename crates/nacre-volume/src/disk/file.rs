@@ -147,6 +147,34 @@ impl FileDisk {
         made.unwrap_or_else(|| vec![None; count])
     }
 
+    /// Writes pieces one after the other, and waits once until all are durable.
+    fn write_and_flush(&self, pieces: &[(u64, &[u8])]) -> Result<(), DiskFailed> {
+        let mut waits_for = Vec::new();
+        for &(at, bytes) in pieces {
+            let range = at..at + bytes.len() as u64;
+            match self.write_directly(range.clone(), bytes)? {
+                true => waits_for.push(range),
+                false => self.write_through(at, bytes)?,
+            }
+        }
+        self.settle(&waits_for)
+    }
+
+    /// Writes past the page cache, not durably, where that can be done.
+    fn write_directly(&self, range: Range<u64>, bytes: &[u8]) -> Result<bool, DiskFailed> {
+        let Some(fd) = self.direct.as_deref() else {
+            return Ok(false);
+        };
+        if is_beyond_limit(range.end) || !bytes.as_ptr().addr().is_multiple_of(BLOCK) {
+            return Ok(false);
+        }
+        match write_all(range.start, bytes, |bytes, at| pwrite(fd, bytes, at)) {
+            // A file system that opens for direct I/O and then refuses it.
+            Err(error) if error == failed(Errno::INVAL) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
     /// What syncs it, to be done together with others.
     pub fn call_sync(&self) -> FileCall<'_> {
         FileCall::Sync(self.device.fd())
@@ -293,14 +321,18 @@ impl Disk for FileDisk {
         let call = |&(at, bytes)| self.call_through(at, bytes).filter(|_| is_aligned(bytes));
         let calls: Option<Vec<FileCall<'_>>> = pieces.iter().map(call).collect();
         let done = self.make_all(calls.as_deref(), pieces.len());
+        let mut left = Vec::new();
         for (&(at, bytes), done) in pieces.iter().zip(done) {
             match done {
                 Some(Ok(len)) if len == bytes.len() => {}
                 Some(Err(errno)) => return Err(failed(errno)),
-                _ => self.write_through(at, bytes)?,
+                _ => left.push((at, bytes)),
             }
         }
-        Ok(())
+        match &left[..] {
+            [(at, bytes)] => self.write_through(*at, bytes),
+            several => self.write_and_flush(several),
+        }
     }
 
     fn at_once(&self) -> usize {

@@ -10,6 +10,8 @@ use crate::disk::cache::Cache;
 
 /// So much more may be stored between the look at what is dirty and the taking of a version.
 pub(crate) const MORE: u64 = 64 << 10;
+/// So much of what is new may lie in units of which the rest is not.
+const PARTS: u64 = 512 << 10;
 /// Ranges of a version for which there is memory in any case.
 const RANGES: u64 = 4096;
 
@@ -47,8 +49,8 @@ pub(crate) struct Homes(pub(crate) Vec<Range<u64>>);
 impl VersionRoom {
     pub(crate) fn of((cache, image): (&Cache, &Image)) -> Self {
         let (new, old) = (image.dirty_new(), image.dirty_old());
-        // What of the new goes home first is copied in whole units.
-        let first = 2 * new + MORE;
+        // What of the new goes home first is copied in whole units; of much of it most are whole.
+        let first = new + new.min(PARTS) + MORE;
         let journaled = old + new.min(HOME_FIRST) + MORE;
         let ranges = RANGES.min((new + old + MORE) / GRANULE) as usize;
         let buffer = |len: u64| {
