@@ -41,12 +41,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nacre_types::{DeviceOffset, PAGE_SIZE, UNIT_SIZE};
+use nacre_types::{DeviceOffset, LINE_SIZE, PAGE_SIZE, UNIT_SIZE};
 use rustix::fs::{fstat, ftruncate, readlink};
 use rustix::io::pread;
 use rustix::mm::munmap;
 use zerocopy::IntoBytes;
 
+use crate::arch::{copier, order_stores};
 use crate::device::Device;
 use crate::error::MediaFailed;
 use crate::fault::SharedRange;
@@ -217,6 +218,11 @@ struct Head {
     reads: [Stripe; STRIPES],
 }
 
+/// Copies for the disk are made past the cache from so many bytes on: the lines of memory that a
+/// disk has just read lie in another processor's cache, which to fetch may take twenty times as
+/// long as the copy.
+const PAST_CACHE_MIN: usize = 16 << 10;
+const LINE: usize = LINE_SIZE as usize;
 const EPOCHS: usize = 1024;
 const REGION_LOCKS: usize = 256;
 const STRIPES: usize = 16;
@@ -558,11 +564,16 @@ impl Image {
 
     /// Copies contents that are there.
     pub fn copy(&self, at: u64, to: &mut [u8]) {
+        let (from, to, len) = (self.address(at), to.as_mut_ptr(), to.len());
+        let is_whole = to.addr().is_multiple_of(LINE) && len.is_multiple_of(LINE);
         // SAFETY: the source is mapped, as everything noted lies in the window; others may change
-        // it, and the copy takes what it finds. The destination is this call's alone.
+        // it, and the copy takes what it finds. The destination is the caller's alone.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.address(at), to.as_mut_ptr(), to.len());
+            if len < PAST_CACHE_MIN || !is_whole || copier().stream(to, from, len).is_err() {
+                std::ptr::copy_nonoverlapping(from, to, len);
+            }
         }
+        order_stores();
     }
 
     /// Memory of a range that is noted or otherwise stays. Others may change it at any time.
