@@ -571,6 +571,11 @@ fn a_user_without_rights_to_the_pool_is_told_so() {
 }
 
 #[test]
+fn a_child_in_its_parents_memory_that_executes_nothing_leaves_it_as_it_was() {
+    check("failed_execs");
+}
+
+#[test]
 fn programs_are_spawned_while_threads_open_and_close() {
     check_on(&Stage::new(), "spawns", "150");
 }

@@ -1,6 +1,6 @@
 //! What a child works with that shares its parent's memory.
 
-use core::ptr::null_mut;
+use core::ptr::{self, null_mut};
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -50,9 +50,15 @@ impl View {
         unsafe { self.instead.load(Acquire).as_ref() }.unwrap_or(&self.vfs)
     }
 
-    /// In the child: its state from now on, which is leaked.
+    /// In the child: its state from now on, the view's own one or one that is leaked.
     pub fn use_instead(&self, state: *mut Vfs) {
-        self.instead.store(state, Release);
+        let own = ptr::from_ref(&self.vfs);
+        let instead = if ptr::eq(state, own) {
+            null_mut()
+        } else {
+            state
+        };
+        self.instead.store(instead, Release);
     }
 
     /// In the child: the parent frees this when the child is gone.
