@@ -8,7 +8,12 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+
+/// How often a sign of life changes.
+const TURN_EVERY: Duration = Duration::from_millis(200);
 
 /// Makes or empties a file that the caller named. Where everybody makes names, one that somebody
 /// else may have put there is refused.
@@ -121,12 +126,43 @@ pub fn bar(total: u64, what: &str, counted: Counted) -> ProgressBar {
     bar
 }
 
-/// A sign of life for work whose length is not known.
-pub fn spinner(what: String) -> ProgressBar {
-    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    spinner.set_message(what);
-    spinner.enable_steady_tick(Duration::from_millis(200));
-    spinner
+/// A sign of life for work whose length is not known, on standard error and only on a terminal.
+pub struct Spinner {
+    bar: ProgressBar,
+    ticking: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Spinner {
+    /// Turns from now on, or stands still if the system gives no thread for it.
+    pub fn new(what: String) -> Spinner {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_message(what);
+        let (end, ended) = channel();
+        let turning = bar.clone();
+        let turn = move || {
+            while ended.recv_timeout(TURN_EVERY) == Err(RecvTimeoutError::Timeout) {
+                turning.tick();
+            }
+        };
+        let is_seen = !bar.is_hidden();
+        let thread = is_seen.then(|| Builder::new().spawn(turn).ok()).flatten();
+        let ticking = thread.map(|thread| (end, thread));
+        Spinner { bar, ticking }
+    }
+
+    pub fn say(&self, what: String) {
+        self.bar.set_message(what);
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.ticking.take() {
+            drop(end);
+            let _nothing_to_say = thread.join();
+        }
+        self.bar.finish_and_clear();
+    }
 }
 
 /// Where the picture of the first of several things goes, or of a further one: a number stands

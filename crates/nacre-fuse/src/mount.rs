@@ -69,11 +69,11 @@ pub struct Mounted<'a> {
 }
 
 impl Mounted<'_> {
-    /// Serves until the pool is unmounted.
-    pub fn serve(&self) -> io::Result<()> {
+    /// Serves until the pool is unmounted; `started` is called as soon as it is served for sure.
+    pub fn serve(&self, started: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let cores = available_parallelism().map_or(1, NonZero::get);
         let threads = cores.clamp(THREADS_LEAST, THREADS_MOST);
-        session::serve(self.pool, &self.device, threads)
+        session::serve(self.pool, &self.device, threads, started)
     }
 
     /// Whether nobody has the mount any more, nor a copy of it.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, Scope};
+use std::thread::{self, Builder, Scope};
 
 /// The protocol that is spoken: what the kernel sends in it is understood, whatever it has besides.
 const MAJOR: u32 = 7;
@@ -50,21 +50,37 @@ const MAX_PAGES: u64 = 1 << 22;
 const INIT_EXT: u64 = 1 << 30;
 const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 
-/// Serves with so many threads.
-pub(crate) fn serve(pool: &Pool, device: &Device, threads: usize) -> io::Result<()> {
+/// Serves with so many threads, or as many as the system allows; `started` is called once nothing
+/// can stand in the way any more.
+pub(crate) fn serve(
+    pool: &Pool,
+    device: &Device,
+    threads: usize,
+    started: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     thread::scope(|scope| {
-        let start = |_| scope.spawn(move || answer_all(scope, pool, device));
-        let all: Vec<_> = (1..threads).map(start).collect();
-        let keeping = scope.spawn(move || pool.keep(device));
-        let served = answer_all(scope, pool, device);
+        let keeping = Builder::new().spawn_scoped(scope, move || pool.keep(device));
+        let keeping = keeping.map_err(|error| no_thread(&error))?;
+        let mut others = Vec::new();
+        let served = started().and_then(|()| {
+            let answer = move || answer_all(scope, pool, device);
+            let start = |_| Builder::new().spawn_scoped(scope, answer).ok();
+            others.extend((1..threads).map_while(start));
+            answer()
+        });
         pool.keeping.end(&pool.fs, keeping.thread());
         pool.locks.end_all(&pool.fs);
-        let ended = all.into_iter().map(|thread| thread.join());
+        let ended = others.into_iter().map(|thread| thread.join());
         let failed = || Err(io::Error::other("a thread of the server failed"));
         ended.fold(served, |served, one| {
             served.and(one.unwrap_or_else(|_| failed()))
         })
     })
+}
+
+fn no_thread(error: &io::Error) -> io::Error {
+    let text = format!("the system gives no thread for its server: {error}");
+    io::Error::new(error.kind(), text)
 }
 
 fn answer_all<'s>(scope: &'s Scope<'s, '_>, pool: &'s Pool, device: &'s Device) -> io::Result<()> {
@@ -76,8 +92,8 @@ fn answer_all<'s>(scope: &'s Scope<'s, '_>, pool: &'s Pool, device: &'s Device) 
         match request.opcode {
             Opcode::SETLKW => {
                 let bytes = bytes.to_vec();
-                let waiter = thread::Builder::new();
-                let waits = waiter.spawn_scoped(scope, move || wait_for_lock(pool, device, &bytes));
+                let waits =
+                    Builder::new().spawn_scoped(scope, move || wait_for_lock(pool, device, &bytes));
                 if waits.is_err() {
                     send(device, request.unique, Err(Errno::NOLCK.into()));
                 }

@@ -13,14 +13,13 @@ use super::raw;
 use super::row::{Action, Row, Scale, Sharing};
 use super::statistics::Figures;
 use crate::failure::{Failure, Result};
+use crate::parallel;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, StdinLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Barrier;
-use std::thread;
 use std::time::Duration;
 
 const EXAMPLES: &str = "Started by `nacre bench`; of no use alone.";
@@ -189,28 +188,10 @@ fn together(mut works: Vec<&mut Box<dyn Work>>, budget: Duration) -> io::Result<
     if let [only] = works.as_mut_slice() {
         return measure(only.as_mut(), budget);
     }
-    let start = Barrier::new(works.len());
-    let figures = thread::scope(|scope| {
-        let threads: Vec<_> = works
-            .into_iter()
-            .map(|work| {
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    measure(work.as_mut(), budget)
-                })
-            })
-            .collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, io::Result<Figures>>| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a measuring thread panicked")))
-        };
-        threads
-            .into_iter()
-            .map(join)
-            .collect::<io::Result<Vec<_>>>()
-    })?;
+    let measured = |work: &'_ mut Box<dyn Work>| measure(work.as_mut(), budget);
+    let jobs = works.into_iter().map(|work| move || measured(work));
+    let figures = parallel::together(jobs.collect())?;
+    let figures = figures.into_iter().collect::<io::Result<Vec<_>>>()?;
     Ok(Figures::side_by_side(&figures))
 }
 

@@ -217,14 +217,14 @@ fn repair_pool(pool: &Path, dry_run: bool) -> Result<Examined> {
         false => Access::ReadWrite,
     };
     let volume = Volume::open(pool, access)?;
-    let bar = output::spinner("repairing".to_owned());
+    let spinner = output::Spinner::new("repairing".to_owned());
     let done = repair(volume, dry_run, &mut |step| {
-        bar.set_message(format!(
+        spinner.say(format!(
             "repairing: {}, round {}, {} changes",
             step.stage, step.round, step.fixes
         ));
     });
-    bar.finish_and_clear();
+    drop(spinner);
     let (mut outcome, _volume) = done.map_err(|error| store_failure(pool, error))?;
     let checked = std::mem::take(&mut outcome.left);
     let lost = checked.lost.iter().map(|it| LostBytes {

@@ -282,7 +282,7 @@ pub fn make(
     let specs: Vec<DeviceSpec> = front.chain(behind).map(spec).collect();
     let missing = specs.iter().filter(|spec| !spec.path.exists());
     let missing: Vec<PathBuf> = missing.map(|spec| spec.path.clone()).collect();
-    let spinner = output::spinner(format!("making {}", devices[0].display()));
+    let spinner = output::Spinner::new(format!("making {}", devices[0].display()));
     let how = CreateOptions {
         force: taking.force,
         least: MIN_POOL_BYTES,
@@ -314,7 +314,7 @@ pub fn make(
             "mode cached is for a single device, or several disks or files in memory, with room for a journal; this pool is durable without",
         )),
     };
-    spinner.finish_and_clear();
+    drop(spinner);
     formatted.map_err(|error| {
         for path in &missing {
             // The failure that is on its way says more than this one would.

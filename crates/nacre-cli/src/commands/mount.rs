@@ -263,13 +263,15 @@ impl Mount {
     ) -> Result<()> {
         let mounted = front_end.mount(&self.folder, &self.options(front_end.fs()));
         let mounted = mounted.map_err(|error| self.failure(error))?;
-        if self.starter != Starter::Other {
-            leave_terminal(self.starter).map_err(|error| Failure::io("standard output", error))?;
-        }
+        let started = || match self.starter {
+            Starter::Other => Ok(()),
+            starter => leave_terminal(starter),
+        };
         let served = thread::scope(|scope| {
             let mounted = &mounted;
-            scope.spawn(move || self.watch(front_end.fs(), mounted, &events));
-            let served = mounted.serve();
+            let watch = move || self.watch(front_end.fs(), mounted, &events);
+            let watching = thread::Builder::new().spawn_scoped(scope, watch);
+            let served = watching.and_then(|_| mounted.serve(started));
             // The other thread has ended if nobody hears this.
             let _ended = sender.send(Event::Unmounted);
             served

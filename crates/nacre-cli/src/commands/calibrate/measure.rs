@@ -2,14 +2,13 @@
 
 use super::grid::{Case, Direction};
 use crate::failure::{Failure, Result};
+use crate::parallel;
 use nacre_session::{Geometry, Session};
 use nacre_types::{DeviceOffset, StoreKind};
 use nacre_volume::{
     COUNTS, CopyError, Granularity, LENGTHS, MediaFailed, PieceTable, Policy, ProvingGround,
     UserBytesMut, Volume,
 };
-use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long one measurement takes.
@@ -55,15 +54,10 @@ impl<'a> Site<'a> {
         let Some((_, ground)) = known else {
             return Err(Failure::Usage(format!("no pieces of {piece} bytes")));
         };
-        let start = Barrier::new(case.threads as usize);
-        let rates: std::result::Result<f64, CopyError> = thread::scope(|scope| {
-            let spawn = |thread| {
-                let start = &start;
-                scope.spawn(move || self.one_thread(ground, case, thread, start))
-            };
-            let threads: Vec<_> = (0..u64::from(case.threads)).map(spawn).collect();
-            threads.into_iter().filter_map(|one| one.join().ok()).sum()
-        });
+        let one = |thread| move || self.one_thread(ground, case, thread);
+        let all = parallel::together((0..u64::from(case.threads)).map(one).collect())
+            .map_err(|error| Failure::io("starting threads", error))?;
+        let rates: std::result::Result<f64, CopyError> = all.into_iter().sum();
         let failed = |_| Failure::Usage("the device failed while it was measured; check it".into());
         rates.map_err(failed)
     }
@@ -74,10 +68,8 @@ impl<'a> Site<'a> {
         ground: &ProvingGround<'_>,
         case: &Case,
         thread: u64,
-        start: &Barrier,
     ) -> std::result::Result<f64, CopyError> {
         let mut buffer = vec![thread as u8 | 1; case.bytes as usize];
-        start.wait();
         let begin = Instant::now();
         let mut bytes = 0;
         while begin.elapsed() < self.time {

@@ -2,6 +2,7 @@
 
 use super::mix::{Call, Mix};
 use crate::failure::{Failure, Result};
+use crate::parallel;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +11,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// What was done in how long.
@@ -121,18 +121,12 @@ impl Worker {
 pub fn threads(work: &Work) -> Result<Done> {
     let failed = |error: io::Error| Failure::io(work.folder.display(), error);
     let process = std::process::id();
-    let done = thread::scope(|scope| {
-        let spawn = |number| {
-            let folder = work.folder.join(format!("fileserver-{process}-{number}"));
-            scope.spawn(move || Worker::new(folder, &work.mix)?.work(&work.mix, work.time))
-        };
-        let threads: Vec<_> = (0..work.threads).map(spawn).collect();
-        let lost = || io::Error::other("a thread was lost");
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(lost())))
-            .collect::<io::Result<Vec<Done>>>()
-    });
+    let one = |number| {
+        let folder = work.folder.join(format!("fileserver-{process}-{number}"));
+        move || Worker::new(folder, &work.mix)?.work(&work.mix, work.time)
+    };
+    let done = parallel::together((0..work.threads).map(one).collect())
+        .and_then(|all| all.into_iter().collect::<io::Result<Vec<Done>>>());
     let all = done.map_err(failed)?;
     Ok(all.into_iter().fold(Done::default(), Done::and))
 }

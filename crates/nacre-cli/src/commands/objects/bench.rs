@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::failure;
 use crate::failure::{Failure, Result};
 use crate::scratch::Scratch;
-use crate::{output, size};
+use crate::{output, parallel, size};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -149,9 +149,9 @@ fn measure(
     let counter = Arc::new(Counter::default());
     load.one_by_one(&path, Some(&(Arc::clone(&counter) as Arc<dyn Observer>)))?;
     let pool = Pool::open(&path, OpenOptions::default()).map_err(failure(&path))?;
-    let speed = load.at_once(&pool, arguments);
+    let speed = load.at_once(&pool, &path, arguments);
     close(pool, &path, speed.is_ok())?;
-    let (transactions_per_second, processor_us) = speed.map_err(failure(&path))?;
+    let (transactions_per_second, processor_us) = speed?;
     let software_us = micros(load.one_by_one(&path, None)?) / COUNTED as f64;
     let waited = profile.map(|profile| load.waited_us(&path, profile));
     let emulated_us = waited.transpose()?.map(|waited| software_us + waited);
@@ -216,7 +216,7 @@ impl Load {
     }
 
     /// Transactions in a second, and their processor time in microseconds.
-    fn at_once(&self, pool: &Pool, arguments: &Arguments) -> nacre_objects::Result<(f64, f64)> {
+    fn at_once(&self, pool: &Pool, path: &Path, arguments: &Arguments) -> Result<(f64, f64)> {
         let (begin, processor) = (Instant::now(), time_of(ClockId::ProcessCPUTime));
         let end = begin + Duration::from_secs(arguments.seconds);
         let thread = || {
@@ -227,15 +227,10 @@ impl Load {
             }
             Ok(done)
         };
-        let done: nacre_objects::Result<u64> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..arguments.depth).map(|_| scope.spawn(thread)).collect();
-            let ended = threads.into_iter().map(|thread| match thread.join() {
-                Ok(done) => done,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            ended.sum()
-        });
-        let done = done?.max(1) as f64;
+        let all = parallel::together((0..arguments.depth).map(|_| thread).collect())
+            .map_err(|error| Failure::io("starting threads", error))?;
+        let done: nacre_objects::Result<u64> = all.into_iter().sum();
+        let done = done.map_err(failure(path))?.max(1) as f64;
         let processor = time_of(ClockId::ProcessCPUTime) - processor;
         let per_second = done / begin.elapsed().as_secs_f64();
         Ok((per_second, micros(processor) / done))
