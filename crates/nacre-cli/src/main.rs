@@ -8,6 +8,7 @@ mod commands;
 mod emulated;
 mod every;
 mod failure;
+mod long_lock;
 mod mode;
 mod ourselves;
 mod output;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     nacre_media::fault::install_handler();
     nacre_media::survive_limit();
     nacre_session::report_stalls(|pid| eprintln!("nacre: {}", nacre_session::stall_text(pid)));
+    nacre_volume::report_waits_for_locks(long_lock::wait);
     ourselves::take_name();
     let arguments = Arguments::read();
     let done = match arguments.command {

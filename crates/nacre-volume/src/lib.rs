@@ -44,7 +44,7 @@ pub use nacre_media::{
     MirrorCounts, Numbers, Observer, Owner, Pace, ParsePolicyError, PieceTable, Policy,
     RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut, each,
 };
-pub use open::lock::PoolLock;
+pub use open::lock::{PoolLock, WaitReport, report_waits_for_locks};
 pub use scrub::{Difference, ScrubRules, ScrubbedSpan, Usage};
 pub use volume::names::Strayed;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -1,7 +1,9 @@
 //! Locks on a pool that the kernel releases when their holder dies: to come in or go out.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use nacre_media::Device;
 use rustix::fs::{FlockOperation, flock};
@@ -10,6 +12,17 @@ use rustix::io::Errno;
 use crate::error::VolumeError;
 use crate::members::presence::{Presence, enter, release};
 use crate::volume::Volume;
+
+/// Is told of a wait for a lock on a file that somebody else holds; the wait ends as what it
+/// answers is dropped.
+pub type WaitReport = fn(&Path, BorrowedFd<'_>) -> Box<dyn Any>;
+
+static WAIT_REPORT: OnceLock<WaitReport> = OnceLock::new();
+
+/// Says whom to tell of waits for locks.
+pub fn report_waits_for_locks(report: WaitReport) {
+    WAIT_REPORT.get_or_init(|| report);
+}
 
 /// A held lock on a pool (`flock` on its first device, or on all that hold the same), released on
 /// drop or by the holder's death. It keeps off only others that lock too. A pool in anonymous
@@ -109,6 +122,14 @@ pub(crate) fn lock_device(
     operation: FlockOperation,
 ) -> Result<Option<PoolLock>, VolumeError> {
     let fd = device.reopen()?;
+    let is_free = || flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let mut _reported = None;
+    if operation == FlockOperation::LockExclusive
+        && let Some(report) = WAIT_REPORT.get()
+        && !is_free()
+    {
+        _reported = Some(report(device.path(), fd.as_fd()));
+    }
     loop {
         match flock(&fd, operation) {
             Ok(()) => return Ok(Some(PoolLock(vec![fd]))),
