@@ -59,6 +59,7 @@ archives() {
     gives "nanoseconds" 1234567890.123456789 inside stat -c %.9Y "$MOUNT/copy/empty"
     "$NACRE" export -o "$SCRATCH/whole.tar" "$POOL"
     cp "$SCRATCH/whole.tar" "$SCRATCH/before.tar"
+    refuses "an output that is full" "the archive: No space left" bash -c '"$0" export "$1" >/dev/full' "$NACRE" "$POOL"
     ! "$NACRE" export -o "$SCRATCH/whole.tar" "$POOL:/none" 2>/dev/null || fail "what is not there was exported"
     cmp "$SCRATCH/before.tar" "$SCRATCH/whole.tar" || fail "an archive is lost"
     same "what is not there is no archive" 0 "$("$NACRE" export "$POOL:/none" 2>/dev/null | wc -c || :)"

@@ -99,7 +99,7 @@ impl<W: Write> Export<'_, W> {
                 header.set_entry_type(EntryType::Link);
                 header.set_size(0);
                 let added = self.archive.append_link(&mut header, name, first);
-                return added.map_err(|error| Failure::io(place, error));
+                return added.map_err(|error| failed_at(place, error));
             }
             self.links.insert(stat.ino.0, name.to_owned());
         }
@@ -151,7 +151,7 @@ impl<W: Write> Export<'_, W> {
             }
             _ => self.archive.append_data(&mut header, name, io::empty()),
         };
-        added.map_err(|error| Failure::io(place, error))
+        added.map_err(|error| failed_at(place, error))
     }
 
     /// Extended attributes and the part of the time that a header has no room for.
@@ -187,7 +187,15 @@ impl<W: Write> Export<'_, W> {
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_slice()));
         let added = self.archive.append_pax_extensions(all);
-        added.map_err(|error| Failure::io(place, error))
+        added.map_err(|error| failed_at(place, error))
+    }
+}
+
+/// The system's errors are of what the archive goes to; what comes out of the pool has none.
+fn failed_at(place: &TreePath, error: io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(_) => Failure::io("the archive", error),
+        None => Failure::io(place, error),
     }
 }
 
