@@ -2,12 +2,12 @@
 //! which must be right on all copies before anybody reads it.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use nacre_types::{
     CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, crc32c, site,
 };
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, ScrubRules, Usage, Volume};
 use zerocopy::FromBytes;
 
 use crate::block_map::layout::WORD_SIZE;
@@ -72,6 +72,35 @@ pub(crate) fn recover_copies(volume: &Volume) {
     });
 }
 
+/// Before it is found out what is free. A disk that was written over while nobody used the pool may
+/// say of objects that they are not there, and nothing in that tells: what they hold would be taken
+/// for free. So what all disks hold of metadata blocks is compared.
+pub(crate) fn compare_onodes(volume: &Volume) -> Result<()> {
+    if !volume.has_copies() || volume.mirror().is_some() {
+        return Ok(());
+    }
+    let blocks = metadata_blocks(volume);
+    let of_block = |block: &UnitNo| {
+        let end = VolumeOffset(block.add(UNITS_PER_BLOCK).offset().0 - 1);
+        volume.span_of(block.offset())..=volume.span_of(end)
+    };
+    let spans: BTreeSet<u64> = blocks.keys().flat_map(of_block).collect();
+    for span in spans {
+        let mut rules = ScrubRules {
+            judge: &mut |at, copies| {
+                best_of(copies, is_better, |copy| {
+                    onodes_at(&blocks, UnitNo(at.0 / UNIT_SIZE), copy)
+                })
+            },
+            usage: &|_| Usage::Used,
+            knows_written: true,
+            trusted: None,
+        };
+        volume.scrub_span(span, &mut rules)?;
+    }
+    Ok(())
+}
+
 /// Where metadata blocks lie, by a header that is right: the first unit of each, and its number.
 fn metadata_blocks(volume: &Volume) -> HashMap<UnitNo, u64> {
     let places = listed(volume, (0..MAX_BLOCKS).map(block_list_at)).filter_map(|(index, word)| {
@@ -102,15 +131,22 @@ fn parts_of<'c>(
     copy: &'c [u8],
 ) -> Option<Vec<Part<'c>>> {
     let unit = UnitNo(at.0 / UNIT_SIZE);
-    let skip = unit.0 % UNITS_PER_BLOCK;
-    match blocks.get(&UnitNo(unit.0 - skip)) {
-        _ if unit.0 < HEADER_UNITS => header(at, copy),
-        Some(block) => Some(onodes(
-            block * ONODES_PER_BLOCK + skip * ONODES_PER_UNIT,
-            copy,
-        )),
-        None => Some(vec![node(unit, copy)?]),
+    match unit.0 < HEADER_UNITS {
+        true => header(at, copy),
+        false => onodes_at(blocks, unit, copy).or_else(|| Some(vec![node(unit, copy)?])),
     }
+}
+
+/// The parts of a unit of a metadata block; `None` if it is none.
+fn onodes_at<'c>(
+    blocks: &HashMap<UnitNo, u64>,
+    unit: UnitNo,
+    copy: &'c [u8],
+) -> Option<Vec<Part<'c>>> {
+    let skip = unit.0 % UNITS_PER_BLOCK;
+    let block = blocks.get(&UnitNo(unit.0 - skip))?;
+    let first = block * ONODES_PER_BLOCK + skip * ONODES_PER_UNIT;
+    Some(onodes(first, copy))
 }
 
 /// A unit of log tail words.

@@ -90,12 +90,12 @@ header() {
     done
 }
 
-# wreck_quiet DEVICE MIB: all from there on is something else, and no program has the pool
+# wreck_quiet DEVICE MIB [SOURCE]: all from there on is something else, and no program has the pool
 wreck_quiet() {
     fresh
     nacre scrub "$a" >/dev/null
     lose_memory "$(uuid_of "$a")"
-    dd if=/dev/urandom of="$1" bs=1M seek="$2" count=$((60 - $2)) conv=notrunc status=none
+    dd if="${3:-/dev/urandom}" of="$1" bs=1M seek="$2" count=$((60 - $2)) conv=notrunc status=none
 }
 
 all_is_right() {
@@ -119,6 +119,33 @@ written_over() {
         contains "all of it" "repaired on $device (by checksum)" "$said"
         equal "$a" "$b"
         all_is_right "after the scrub"
+    done
+}
+
+written_to() {
+    local source=$1 device said
+    for device in "$a" "$b"; do
+        note "$source over most of $device, and programs write before a scrub comes by: nothing is asked"
+        wreck_quiet "$device" 3 "$source"
+        # All names are looked at: that meets damage. What is written home then had checksums.
+        nacre run -q --pool "$a" --scrub-every 1h -- bash -ec '
+            [[ $(ls -l /nacre/d | wc -l) == 302 ]]
+            head -c 9000000 /dev/urandom >/nacre/new; sync; rm /nacre/new; sync
+            for n in $(seq 14); do
+                printf "%s" $n | dd of=/nacre/d/numbers bs=1 seek=$((n * 1000000)) conv=notrunc status=none
+                sync
+            done
+            sync; sync' 2>"$SCRATCH/said" || fail "$(<"$SCRATCH/said")"
+        said=$(nacre scrub "$a") || fail "left: $said"
+        contains "all of it" ", 0 B left" "$said"
+        equal "$a" "$b"
+        nacre run -q --pool "$a" -- bash -c '
+            seq 2000000 >"$1"
+            for n in $(seq 14); do
+                printf "%s" $n | dd of="$1" bs=1 seek=$((n * 1000000)) conv=notrunc status=none
+            done
+            cmp "$1" /nacre/d/numbers' bash "$SCRATCH/numbers" || fail "contents"
+        contains "sound" clean "$(nacre check "$a")"
     done
 }
 
@@ -235,6 +262,8 @@ main() {
     reserved
     header
     written_over
+    written_to /dev/urandom
+    written_to /dev/zero
     metadata
     beneath_a_database
     power_cut

@@ -69,6 +69,17 @@ impl Image {
         }
     }
 
+    /// Calls `found` with what is noted, and with what the journal has alone, in no order: all that
+    /// is to be written home. Nobody commits.
+    pub fn each_to_come_home(&self, mut found: impl FnMut(Range<u64>)) {
+        let bytes = |of: &Range<u64>, each: u64| of.start * each..of.end * each;
+        for set in &self.sets {
+            set.each_range(|granules| found(bytes(&granules, GRANULE)));
+        }
+        self.away
+            .each_range(|units| found(bytes(&units, UNIT_SIZE)));
+    }
+
     pub(super) fn is_noted(&self, range: Range<u64>) -> bool {
         let granules = range.start / GRANULE..range.end / GRANULE;
         self.sets.iter().any(|set| set.has_any(granules.clone()))

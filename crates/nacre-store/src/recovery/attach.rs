@@ -18,7 +18,7 @@ use crate::recovery::scan;
 use crate::runtime::{make_session, place, readers_place};
 use crate::store::Store;
 use crate::superblock::{PoolState, Superblock};
-use crate::worth::repair_header;
+use crate::worth::{compare_onodes, repair_header};
 use crate::write_mode::WriteMode;
 
 /// How often somebody who is kept off by others tries again: for a second.
@@ -339,6 +339,9 @@ impl Store {
     fn fill_session(&mut self, state: &PoolState, parallel: bool) -> Result<Vec<ObjectId>> {
         let mut orphans = Vec::new();
         if !(state.clean && self.load_snapshot(state)) {
+            if self.writable {
+                compare_onodes(&self.volume)?;
+            }
             let outcome = scan::rebuild(self, parallel)?;
             self.report.rebuilt = true;
             self.report.problems = outcome.problems.len();

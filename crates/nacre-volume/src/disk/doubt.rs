@@ -48,6 +48,11 @@ impl LegsDisk {
         self.add_doubts(wrong.fold(0, |bits, seat| bits | 1 << seat.index));
     }
 
+    /// Whether any disk held what was wrong, and not all was scrubbed since.
+    pub fn is_in_doubt(&self) -> bool {
+        self.doubted().load(SeqCst) != 0
+    }
+
     /// All of every disk was scrubbed, and they agree.
     pub fn trust(&self) {
         self.doubted().store(0, SeqCst);

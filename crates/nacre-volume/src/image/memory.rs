@@ -9,7 +9,7 @@ use nacre_types::{DeviceOffset, UNIT_SIZE, UnitNo, VolumeOffset};
 use crate::error::VolumeError;
 use crate::image::ahead::len;
 use crate::layout::{DATA_START, LEAST_ROOM};
-use crate::scrub::in_volume;
+use crate::scrub::{in_volume, settle_doubted_in};
 use crate::volume::Volume;
 
 impl Volume {
@@ -179,12 +179,15 @@ impl Volume {
         if at.0 >= self.front_len() {
             return self.discard_behind(at, len, files);
         }
-        let Some((cache, _)) = self.cached() else {
+        let Some((cache, image)) = self.cached() else {
             return Ok(0);
         };
         let discard = |(_, there, part): (_, DeviceOffset, Range<usize>)| {
             let range = there.get()..there.get() + part.len() as u64;
-            let taken = cache.disk.discard(&range, files);
+            let legs = cache.disk.legs();
+            let settled = legs.map(|legs| settle_doubted_in((legs, image), range.clone()));
+            let settled = settled.unwrap_or(Ok(()));
+            let taken = settled.and_then(|()| cache.disk.discard(&range, files));
             taken.map_err(|why| cache.failed(why.into()))
         };
         self.parts(at, len).map(discard).sum()

@@ -7,6 +7,7 @@ use nacre_media::{Image, ImageWord};
 use nacre_types::{Uuid, site};
 
 use crate::disk::cache::Cache;
+use crate::scrub::settle_doubted;
 
 pub(crate) fn position(image: &Image) -> Position {
     let word = |skip| image.word(ImageWord::Journal, skip).load(SeqCst);
@@ -36,6 +37,9 @@ pub(crate) fn begin(cache: &Cache, image: &Image, pool: Uuid) -> Result<At, Jour
     cache.begin_calls(image)?;
     let home = forget_home(image);
     cache.check_label(pool)?;
+    if let Some(legs) = cache.disk.legs() {
+        settle_doubted(legs, image)?;
+    }
     Ok(home)
 }
 

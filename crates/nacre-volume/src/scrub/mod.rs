@@ -1,6 +1,7 @@
 //! Comparing the copies of a pool.
 
 pub(crate) mod disks;
+mod doubted;
 mod reader;
 
 use std::ops::Range;
@@ -18,6 +19,7 @@ use crate::disk::Leg;
 use crate::error::VolumeError;
 use crate::layout::DATA_START;
 pub use crate::scrub::disks::Usage;
+pub(crate) use crate::scrub::doubted::{settle_doubted, settle_doubted_in};
 use crate::volume::Volume;
 
 /// Bytes of which copies differed, or which no copy has as they were.

@@ -89,7 +89,7 @@ impl Met {
 }
 
 /// What the disks hold that are current. One that cannot be read is left to who reads it next.
-fn read_all(legs: &LegsDisk, units: &Range<u64>) -> Vec<Copy> {
+pub(super) fn read_all(legs: &LegsDisk, units: &Range<u64>) -> Vec<Copy> {
     let current = legs.current_in_turn(units.start).unwrap_or_default();
     let copies = current.into_iter();
     copies

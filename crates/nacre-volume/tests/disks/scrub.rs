@@ -336,6 +336,65 @@ fn a_disk_that_was_wrong_is_read_last_until_all_of_it_was_scrubbed() {
     }
 }
 
+/// Two places in one span, and one in another, are spoilt on a disk; the latter is met.
+fn in_doubt(spoilt: &str) -> (Pool, Volume, u8) {
+    const OTHER: u64 = 9 << 20;
+    let pool = written(1);
+    scrub(&pool.open("a"));
+    pool.put(spoilt, AT + 2 * UNIT_SIZE, &[9; 3 * UNIT_SIZE as usize]);
+    pool.put(spoilt, (2 << 20) + OTHER, &[9; 50]);
+    let volume = pool.open("a");
+    let read = read_at(&volume, PLACE.0 + 2 * UNIT_SIZE);
+    let met = volume.verify_span(volume.span_of(VolumeOffset(OTHER)));
+    assert_eq!(met.unwrap().found.len(), 1);
+    (pool, volume, read)
+}
+
+#[test]
+fn what_goes_home_while_a_disk_is_in_doubt_leaves_nothing_undecided() {
+    let read = ["a", "b"].map(|spoilt| {
+        let (pool, volume, read) = in_doubt(spoilt);
+        commit_at(&volume, PLACE, 2);
+        volume.checkpoint().unwrap();
+        assert_eq!(read_at(&volume, PLACE.0 + 2 * UNIT_SIZE), 0, "in memory");
+        let disks = ["a", "b"].map(|name| fs::read(pool.path(name)).unwrap());
+        let [a, b] = disks.map(|bytes| bytes[2 << 20..(2 << 20) + volume.len() as usize].to_vec());
+        assert!(a == b, "on disks");
+        assert_eq!((scrub(&volume).found, first(&volume)), (vec![], 2));
+        read
+    });
+    assert!(read == [0, 9] || read == [9, 0], "{read:?}");
+}
+
+#[test]
+fn what_is_stored_in_a_span_that_is_made_right_stays() {
+    for spoilt in ["a", "b"] {
+        let (_pool, volume, _) = in_doubt(spoilt);
+        let at = PLACE.add(2 * UNIT_SIZE);
+        let put = |at: VolumeOffset, byte: u8| {
+            let stored = volume.write(at, &[byte; 100], StoreKind::Data);
+            volume.fence(stored).unwrap();
+        };
+        put(at, 5);
+        commit_at(&volume, PLACE, 2);
+        put(at.add(UNIT_SIZE), 6);
+        volume.checkpoint().unwrap();
+        put(at.add(2 * UNIT_SIZE), 7);
+        let now = [0, 1, 2].map(|unit| read_at(&volume, at.0 + unit * UNIT_SIZE));
+        assert_eq!(now, [5, 6, 7]);
+        commit_at(&volume, PLACE, 3);
+        volume.checkpoint().unwrap();
+        assert_eq!(scrub(&volume).found, []);
+    }
+}
+
+#[test]
+fn what_is_given_up_while_a_disk_is_in_doubt_leaves_nothing_undecided() {
+    let (_pool, volume, _) = in_doubt("b");
+    volume.discard(PLACE, UNIT_SIZE, true).unwrap();
+    assert_eq!(scrub(&volume).found, []);
+}
+
 #[test]
 fn what_lies_beside_what_is_known_to_be_wrong_is_wrong_too() {
     let pool = written(1);
