@@ -409,6 +409,13 @@ impl Device {
         !matches!(self.backing, Backing::DevDax | Backing::Block)
     }
 
+    /// Whether its file was made shorter since it was opened. Who writes behind the cut leaves a
+    /// hole, which is read as zeros.
+    pub fn is_cut(&self) -> bool {
+        let len = || fstat(&self.fd).map(|stat| stat.st_size.cast_unsigned());
+        self.is_file() && len().is_ok_and(|len| len < self.len)
+    }
+
     /// Its kernel fd.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -335,6 +335,39 @@ fn what_comes_from_a_disk_that_something_is_written_over_does_not_count() {
 }
 
 #[test]
+fn what_a_disk_that_was_cut_had_behind_the_cut_comes_from_another() {
+    for how in ["cut", "longer again"] {
+        let pool = Pool::new();
+        let places = || (9..13).map(|mib| VolumeOffset(mib * MIB));
+        let volume = pool.open("a");
+        places().for_each(|at| commit_at(&volume, at, 5));
+        volume.checkpoint().unwrap();
+        drop(volume);
+        let volume = pool.open("a");
+        let file = fs::File::options().write(true).open(pool.path("b"));
+        let file = file.unwrap();
+        file.set_len(8 * MIB).unwrap();
+        if how == "longer again" {
+            file.set_len(31 * MIB).unwrap();
+        }
+        let held: Vec<[u8; 100]> = places().map(|at| volume.read_array(at)).collect();
+        assert_eq!(held, [[5; 100]; 4], "{how}");
+    }
+}
+
+#[test]
+fn a_disk_that_was_cut_is_lost_before_anything_is_written_to_it() {
+    let pool = Pool::new();
+    let volume = pool.open("a");
+    commit(&volume, 1);
+    let file = fs::File::options().write(true).open(pool.path("b"));
+    file.unwrap().set_len(8 * MIB).unwrap();
+    commit(&volume, 2);
+    assert_eq!(pool.states("a"), [LegState::Current, LegState::Failed]);
+    assert_eq!(fs::metadata(pool.path("b")).unwrap().len(), 8 * MIB);
+}
+
+#[test]
 fn what_is_not_there_is_refused() {
     let pool = Pool::new();
     drop(pool.open("a"));

@@ -153,6 +153,10 @@ impl DiskLegs for Halves {
     fn has_place(&self, _: u64) -> bool {
         true
     }
+
+    fn are_whole(&self) -> bool {
+        true
+    }
 }
 
 /// Two disks of so many regions each.

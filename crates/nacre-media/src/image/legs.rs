@@ -35,6 +35,9 @@ pub trait DiskLegs: Send + Sync {
 
     /// Whether a disk is there that has a place.
     fn has_place(&self, at: u64) -> bool;
+
+    /// Whether none of them was cut or written over.
+    fn are_whole(&self) -> bool;
 }
 
 /// A page of the image.

@@ -164,6 +164,9 @@ impl Image {
         if self.present.has_any(units.clone()) || self.epochs(&coming.range) != coming.epochs {
             return;
         }
+        if !self.are_disks_whole() {
+            return;
+        }
         self.make_room(units.end - units.start);
         if pwrite(&self.file, bytes, coming.range.start) == Ok(bytes.len()) {
             self.count_loaded(units.end - units.start);

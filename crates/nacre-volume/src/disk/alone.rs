@@ -63,7 +63,7 @@ impl LegsDisk {
             return self.pass_over(index);
         };
         let one = seat.one().ok_or_else(|| failed("it is not there"));
-        let done = one.and_then(work);
+        let done = one.and_then(|one| work(one).and_then(|()| one.1.check_len()));
         if done.is_err() {
             self.doubt_seals();
             if !self.still_lives(seat) {
@@ -82,7 +82,8 @@ impl LegsDisk {
         };
         self.changing_labels(|| {
             let table = self.labels().newest();
-            table.is_some_and(|table| write_as(&table, seat.uuid, &leg.device).is_ok())
+            let is_cut = leg.device.is_cut();
+            !is_cut && table.is_some_and(|table| write_as(&table, seat.uuid, &leg.device).is_ok())
         })
     }
 

@@ -240,7 +240,10 @@ impl Cache {
     pub fn check_label(&self, pool: Uuid) -> Result<(), JournalError> {
         let is_lost = |device: &Device| !label::has_one_of(device, pool);
         let lost = match &self.disk {
-            DeviceDisk::Legs(legs) => legs.all_lost(is_lost),
+            DeviceDisk::Legs(legs) => {
+                legs.lose_cut()?;
+                legs.all_lost(is_lost)
+            }
             DeviceDisk::Parts(parts) => parts.devices().find(|device| is_lost(device)).cloned(),
             _ => match self.label.has_one_of(&self.device, pool) {
                 true => None,

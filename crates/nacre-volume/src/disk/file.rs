@@ -196,7 +196,16 @@ impl FileDisk {
             done => done?,
         }
         to.copy_from_slice(place);
-        Ok(())
+        self.check_len()
+    }
+
+    /// Fails if its file was cut: what was read may be a hole that a write left behind the cut, and
+    /// what was written may have left one.
+    pub fn check_len(&self) -> Result<(), DiskFailed> {
+        match self.device.is_cut() {
+            true => Err(DiskFailed("it was cut".into())),
+            false => Ok(()),
+        }
     }
 
     /// Kernel fds that it has besides its device's.
@@ -291,7 +300,8 @@ pub(super) fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T 
 
 impl Disk for FileDisk {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
-        read_all(self.device.fd(), at, to)
+        read_all(self.device.fd(), at, to)?;
+        self.check_len()
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {

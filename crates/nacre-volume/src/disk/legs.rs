@@ -365,9 +365,11 @@ impl LegsDisk {
             let Some(device) = self.device_to_write(entry.uuid, state) else {
                 continue;
             };
-            match write_as(table, entry.uuid, &device) {
-                Ok(()) => current += usize::from(state == LegState::Current),
-                Err(_) => bad.push(entry.uuid),
+            // A label behind a cut would give it its length again.
+            let written = !device.is_cut() && write_as(table, entry.uuid, &device).is_ok();
+            match written {
+                true => current += usize::from(state == LegState::Current),
+                false => bad.push(entry.uuid),
             }
         }
         (current, bad)
@@ -424,7 +426,9 @@ impl LegsDisk {
         let (mut current, mut bad, mut why) = (0, Vec::new(), None);
         let mut lives = false;
         for seat in view.stored_to(word) {
-            let done = seat.one().map(&work);
+            let done = seat
+                .one()
+                .map(|one| work(one).and_then(|()| one.1.check_len()));
             match done.unwrap_or_else(|| Err(failed("it is not there"))) {
                 Ok(()) => current += usize::from(seat.state == LegState::Current),
                 Err(error) => {
@@ -492,8 +496,8 @@ impl LegsDisk {
     }
 
     /// Reads from a current disk, and from another one if that fails. What failed is not used any
-    /// more. Nor does it count what was read of one of several over which something else is written
-    /// (D108): so it is looked at behind the read.
+    /// more. Nor does it count what was read of one that was cut, or of one of several over which
+    /// something else is written (D108): so it is looked at behind the read.
     fn read_one<E>(
         &self,
         at: u64,
@@ -507,12 +511,14 @@ impl LegsDisk {
         };
         let legs = self.in_turn(view.current(word), at);
         let (mut bad, mut why) = (Vec::new(), None);
-        let is_still = |leg: &Leg| legs.len() < 2 || label::begins_as_one(&leg.device);
+        let is_alone = legs.len() < 2;
+        let is_still =
+            |leg: &Leg| !leg.device.is_cut() && (is_alone || label::begins_as_one(&leg.device));
         for leg in &legs {
             match read(leg) {
                 Ok(()) if !is_still(leg) => {
                     bad.push(leg.uuid);
-                    why = why.or(Some(none(failed("something else is written over it"))));
+                    why = why.or(Some(none(failed("it was cut or written over"))));
                 }
                 Ok(()) => {
                     let given_up = self.writable && self.alone.is_none();
@@ -614,6 +620,21 @@ impl LegsDisk {
             .map(|(_, leg)| Arc::clone(&leg.device))
     }
 
+    /// Loses disks that were cut, before anything is written to them: behind the cut they would
+    /// hold zeros.
+    pub fn lose_cut(&self) -> Result<(), DiskFailed> {
+        let devices = self.devices().into_iter();
+        let cut: Vec<Uuid> = devices
+            .filter(|(_, leg)| leg.device.is_cut())
+            .map(|(_, leg)| leg.uuid)
+            .collect();
+        if cut.is_empty() {
+            return Ok(());
+        }
+        cut.into_iter().for_each(|uuid| self.lose(uuid));
+        self.settle_labels()
+    }
+
     /// Loses disks whose labels are not theirs any more: something else was written over one of the
     /// two copies at least. Nobody else changes labels who does not ask this for it.
     pub fn check_labels(&self, pool: Uuid) -> Result<(), DiskFailed> {
@@ -650,17 +671,26 @@ impl Leg {
     }
 }
 
+/// Behind a read.
+pub(super) fn not_cut(device: &Device) -> io::Result<()> {
+    match device.is_cut() {
+        true => Err(io::ErrorKind::UnexpectedEof.into()),
+        false => Ok(()),
+    }
+}
+
 impl DiskLegs for LegsDisk {
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
         let found = self.alone.as_ref().and_then(|own| own.find(at));
         if let Some((Some(owner), back, _)) = found {
             let leg = self.owner(owner).and_then(|seat| seat.leg.as_ref());
             let leg = leg.ok_or(Errno::IO)?;
-            return read(DiskFds {
+            read(DiskFds {
                 plain: leg.device.fd(),
                 direct: leg.file.through(),
                 back,
-            });
+            })?;
+            return not_cut(&leg.device);
         }
         let fds = |leg: &Leg| {
             read(DiskFds {
@@ -675,6 +705,13 @@ impl DiskLegs for LegsDisk {
 
     fn has_place(&self, at: u64) -> bool {
         self.holds(at)
+    }
+
+    fn are_whole(&self) -> bool {
+        let is_own = |(_, leg): &(LegState, Arc<Leg>)| {
+            !leg.device.is_cut() && label::begins_as_one(&leg.device)
+        };
+        self.devices().iter().all(is_own)
     }
 }
 

@@ -17,6 +17,7 @@ use nacre_types::{Uuid, site};
 
 use super::calls::{at_once, each_of};
 use super::file::FileDisk;
+use super::legs::not_cut;
 use super::one::One;
 use crate::label::Gone;
 use crate::label::stay::{OnDevice, Role, Span, Stay};
@@ -321,6 +322,11 @@ impl DiskLegs for PartsDisk {
             plain: disk.device.fd(),
             direct: disk.file.through(),
             back: stretch.back,
-        })
+        })?;
+        not_cut(&disk.device)
+    }
+
+    fn are_whole(&self) -> bool {
+        !self.disks.iter().any(|disk| disk.device.is_cut())
     }
 }
