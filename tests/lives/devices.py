@@ -13,6 +13,7 @@ from pool import MOUNT, NACRE, fault_unless, said_by
 
 # So often a command that is killed is called again, before it is let alone.
 KILLS = 3
+NOTHING_TO_TELL = ("none of its devices",)
 NO_DEVICE = ("has no such device", "is no device of this pool")
 
 
@@ -170,7 +171,10 @@ class Devices:
     @step(4, may_be_lost)
     def step_lost(self):
         """A copy is lost while programs are at work. They go on, and it is replaced."""
-        old, new = self.chance.choice(self.pool.devices), self.new_file()
+        self.is_lost(self.chance.choice(self.pool.devices))
+
+    def is_lost(self, old):
+        new = self.new_file()
         episode = self.begin(self.some_folders(), stay=True)
         self.await_lines(episode, self.chance.randrange(1, 60))
         self.add(f"{os.path.basename(old)} {self.pool.places.lose(old, self.chance)} at {episode.returned()}")
@@ -190,7 +194,45 @@ class Devices:
         self.look()
         self.is_replaced(old, new)
 
+    @step(4, lambda life: may_be_lost(life) and is_quiet(life))
+    def step_write_over(self):
+        """One copy is written over in part while nobody uses the pool. Programs write before a scrub comes by."""
+        self.is_written_over([self.chance.choice(self.pool.devices)])
+
+    def is_written_over(self, devices):
+        self.pool.ok("scrub", self.pool.name)
+        source, mib = self.chance.choice(["/dev/zero", "/dev/urandom"]), self.chance.randrange(1, 40)
+        self.add(f"{' '.join(map(os.path.basename, devices))} {mib} MiB of {source}")
+        if self.chance.random() < 0.5:
+            self.add("behind a power cut")
+            self.pool.lose_memory()
+            self.memory_is_lost()
+        for device in devices:
+            self.pool.places.write_over(device, source, mib)
+        self.is_damaged = True
+        episode = self.begin(self.some_folders(), stay=True)
+        self.await_lines(episode, self.chance.randrange(1, 100))
+        if self.chance.random() < 0.5:
+            self.something_beside()
+        is_killed = self.chance.random() < 0.3
+        if is_killed:
+            self.add("killed")
+            self.pool.kill_all()
+        # What is in doubt is so as long as there is an image: programs are at work, or were killed.
+        self.scrub()
+        self.is_damaged = False
+        self.finish(episode, may_fail=is_killed)
+        self.look()
+        self.alone_it_has_all(devices[0])
+
     # ---- more devices, and less
+
+    @step(2, lambda life: not life.errors)
+    def step_trim(self):
+        words = ["trim", *self.chance.choice([[], ["--punch"]]), self.pool.name]
+        self.killed_and_again(*words, done=NOTHING_TO_TELL)
+        if self.alone():
+            self.look()
 
     @step(2, is_spread)
     def step_add_device(self):

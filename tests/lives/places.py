@@ -9,6 +9,8 @@ import time
 # Others take the first ones that are free.
 FIRST_LOOP = 32
 MIB = 1 << 20
+# Where the pool's header is on a device, in MiB.
+DATA_START = 2
 
 
 def call(*words):
@@ -55,15 +57,22 @@ class Files:
 
     def lose(self, device, chance):
         """It fails, or something else is there; answers what happened."""
-        how = chance.choice(["removed", "emptied", "written over"])
+        how = chance.choice(["removed", "emptied", "cut", "written over"])
         if how == "removed":
             os.unlink(device)
         elif how == "emptied":
             os.truncate(device, 0)
+        elif how == "cut":
+            os.truncate(device, chance.randrange(MIB, os.path.getsize(device) - MIB))
         else:
             call("dd", "if=/dev/zero", f"of={device}", "bs=1M", "conv=notrunc", f"count={os.path.getsize(device) // MIB}",
                  "status=none")
         return how
+
+    def write_over(self, device, source, mib):
+        """The pool's header and some MiB of what follows become something else; the label stays."""
+        call("dd", f"if={source}", f"of={device}", "bs=1M", f"seek={DATA_START}", f"count={mib}", "conv=notrunc,fsync",
+             "status=none")
 
     def move(self):
         """All get another folder."""

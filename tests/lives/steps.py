@@ -9,7 +9,7 @@ import shutil
 import signal
 import struct
 
-from devices import Devices, step
+from devices import NOTHING_TO_TELL, Devices, step
 from model import (Actor, Anything, Lost, Script, Tree, Within, is_between, is_first_part, is_nothing, read_dump,
                    read_folder, write_folder)
 from pool import KINDS, MOUNT, Fault, Pool, fault_unless, said_by
@@ -114,6 +114,8 @@ class Life(Devices):
         self.at_work, self.away, self.stale, self.ignored = None, None, None, set()
         # Whether memory may have something of files that are gone, for an hour.
         self.left_files = False
+        # Whether something else is on a part of one copy.
+        self.is_damaged = False
 
     # ---- the order of things
 
@@ -314,6 +316,8 @@ class Life(Devices):
             beside.append(self.guest)
         if self.pool.copies:
             beside.append(self.scrub)
+        if not self.errors:
+            beside.append(self.trim)
         if not self.at_work.mounted:
             beside.append(self.snapshot_beside)
         chosen = self.chance.choice(beside)
@@ -500,7 +504,12 @@ class Life(Devices):
         shutil.rmtree(out, ignore_errors=True)
 
     def scrub(self):
-        self.pool.ok("scrub", self.pool.name)
+        # What every opening writes to has no checksum: there the copy is right that was wrong nowhere else.
+        self.pool.ok("scrub", *(["--repair"] if self.is_damaged else []), self.pool.name)
+
+    def trim(self):
+        status, said = self.pool.nacre("trim", self.pool.name)
+        fault_unless(status == 0 or NOTHING_TO_TELL[0] in said, f"nacre trim: status {status}: {said}")
 
     @step(4)
     def step_command(self):
@@ -700,7 +709,10 @@ class Life(Devices):
             self.step_make_room()
         self.finish(self.begin(["w0"], lines=200))
         self.look()
-        if self.canary == "stale":
+        if self.canary == "over":
+            # No copy is right any more.
+            self.is_written_over(list(self.pool.devices))
+        elif self.canary == "stale":
             self.actors["w0"].base = Tree()
         else:
             self.change_behind_the_model()

@@ -1,7 +1,7 @@
 //! Which of several copies of a unit is right, by the checksums in it.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
@@ -25,8 +25,8 @@ pub(super) struct Judge<'s> {
     /// Where metadata blocks lie: the first unit of each, and its number in the list. Most spans
     /// are compared without it.
     blocks: OnceCell<HashMap<UnitNo, u64>>,
-    /// The first units of log blocks.
-    logs: OnceCell<HashSet<UnitNo>>,
+    /// The first units of log blocks, and the numbers of their lanes.
+    logs: OnceCell<HashMap<UnitNo, u32>>,
 }
 
 impl<'s> Judge<'s> {
@@ -48,15 +48,29 @@ impl<'s> Judge<'s> {
         self.blocks.get_or_init(all)
     }
 
-    fn has_tails(&self, unit: UnitNo) -> bool {
-        let lanes = 0..self.store.lane_count();
+    /// The lane whose log block a unit is in, and how many units it lies behind the first.
+    fn lane_of(&self, unit: UnitNo) -> Option<(u32, u64)> {
         let listed = |lane| {
-            self.store
-                .listed_block(lane_list_at(lane), "log block list")
+            let block = lane_list_at(lane);
+            let block = self.store.listed_block(block, "log block list");
+            Some((block.ok()?, lane))
         };
-        let all = || lanes.filter_map(|lane| listed(lane).ok()).collect();
+        let all = || (0..self.store.lane_count()).filter_map(listed).collect();
         let skip = unit.0 % UNITS_PER_BLOCK;
-        skip * UNIT_SIZE < RING_AT && self.logs.get_or_init(all).contains(&UnitNo(unit.0 - skip))
+        let lane = self.logs.get_or_init(all).get(&UnitNo(unit.0 - skip))?;
+        Some((*lane, skip))
+    }
+
+    fn has_tails(&self, unit: UnitNo) -> bool {
+        let lane = self.lane_of(unit);
+        lane.is_some_and(|(_, skip)| skip * UNIT_SIZE < RING_AT)
+    }
+
+    /// Whether a unit has records that are applied, and nothing else. Nobody stores.
+    fn is_past(&self, unit: UnitNo) -> bool {
+        let lane = self.lane_of(unit);
+        let lane = lane.filter(|(_, skip)| skip * UNIT_SIZE >= RING_AT);
+        lane.is_some_and(|(lane, _)| self.store.lane_is_pending(lane).is_ok_and(|waits| !waits))
     }
 
     /// As `Volume::scrub_span`.
@@ -83,6 +97,7 @@ impl<'s> Judge<'s> {
         let is_unwritten = |(_, owner): &(ObjectId, Owner)| matches!(owner, Owner::Unwritten(_));
         match owners.is_empty() {
             true if self.store.is_known_free(unit) => Usage::Free,
+            true if self.is_past(unit) => Usage::Unwritten,
             false if owners.iter().all(is_unwritten) => Usage::Unwritten,
             _ => Usage::Used,
         }

@@ -33,6 +33,8 @@ struct Home<'h> {
     copies: Copies,
     /// All of it is at home.
     whole: bool,
+    /// Units of which something is not at home differ, and what is on its way may be a part of one.
+    lags: bool,
 }
 
 /// Units and what they are to be everywhere.
@@ -42,8 +44,10 @@ impl<'h> Home<'h> {
     /// What the journal or memory will write passes for alike.
     fn read((legs, image): (&'h LegsDisk, &'h Image), span: u64) -> Result<Self, DiskFailed> {
         let mut copies = legs.copies(legs.spans().bytes(span))?;
-        let mut whole = true;
+        let (mut whole, mut lags) = (true, false);
         for at in copies.units().filter(|at| !image.has_home(*at)) {
+            // What is new is written as a whole.
+            lags |= copies.differ_in(at) && !image.means_nothing(at, false);
             copies.pass_over(at);
             whole = false;
         }
@@ -53,6 +57,7 @@ impl<'h> Home<'h> {
             span,
             copies,
             whole,
+            lags,
         })
     }
 
@@ -153,6 +158,10 @@ impl Volume {
             return Ok(scrubbed);
         }
         self.while_nobody_stores(|| {
+            let lags = Home::read(both, span).map(|home| home.lags);
+            if lags.map_err(|why| self.disk_failed(why))? {
+                self.bring_all_home()?;
+            }
             let settled = settle(both, span, (rules, usage_of), &mut scrubbed);
             settled.map_err(|why| self.disk_failed(why))
         })?;
@@ -176,6 +185,15 @@ impl Volume {
         Ok(verified)
     }
 
+    /// What programs store to again and again would never be compared. Nobody stores, and nobody
+    /// else makes a version.
+    fn bring_all_home(&self) -> Result<(), VolumeError> {
+        if let Some(version) = self.take_version() {
+            self.write_version(version)?;
+        }
+        self.checkpoint()
+    }
+
     fn image_of_disks(&self) -> Result<&Image, VolumeError> {
         let image = self.head.media.image();
         image.ok_or_else(|| self.refused("is not in use by this process"))
@@ -189,7 +207,7 @@ fn seal_what_agrees(
     scrubbed: &mut Scrubbed,
 ) -> Result<bool, DiskFailed> {
     let home = Home::read(disks, span)?;
-    let Some(bytes) = home.settled() else {
+    let Some(bytes) = home.settled().filter(|_| !home.lags) else {
         return Ok(false);
     };
     scrubbed.sealed += home.set_seal(bytes)?;

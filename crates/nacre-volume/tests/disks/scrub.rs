@@ -129,6 +129,26 @@ fn what_the_journal_has_is_not_compared() {
 }
 
 #[test]
+fn what_lies_beside_what_the_journal_has_is_compared() {
+    let pool = written(1);
+    let volume = pool.open("a");
+    for byte in [2, 3] {
+        commit_at(&volume, PLACE, byte);
+        pool.put("b", AT + 2048, &[9; 50]);
+        let rules = &mut ScrubRules {
+            judge: &mut |_, copies| copies.iter().position(|copy| copy[2048] != 9),
+            usage: &|_| Usage::Used,
+            knows_written: true,
+            trusted: None,
+        };
+        let found = volume.scrub_span(volume.span_of(PLACE), rules).unwrap();
+        assert_eq!(found.found, [self::found(&pool, Evidence::Contents, "b")]);
+        assert_eq!(on(&pool, "a"), on(&pool, "b"));
+        assert_eq!(first(&volume), byte);
+    }
+}
+
+#[test]
 fn verifying_repairs_and_tells_what_is_lost() {
     let pool = written(1);
     let volume = pool.open("a");
