@@ -13,7 +13,7 @@ from pool import MOUNT, NACRE, fault_unless, said_by
 
 # So often a command that is killed is called again, before it is let alone.
 KILLS = 3
-NOTHING_TO_TELL = ("none of its devices",)
+NOTHING_TO_TELL = ("none of its devices", "no disk is behind")
 NO_DEVICE = ("has no such device", "is no device of this pool")
 
 

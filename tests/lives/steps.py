@@ -509,7 +509,7 @@ class Life(Devices):
 
     def trim(self):
         status, said = self.pool.nacre("trim", self.pool.name)
-        fault_unless(status == 0 or NOTHING_TO_TELL[0] in said, f"nacre trim: status {status}: {said}")
+        fault_unless(status == 0 or any(one in said for one in NOTHING_TO_TELL), f"nacre trim: status {status}: {said}")
 
     @step(4)
     def step_command(self):

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use nacre_types::{
     CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, crc32c, site,
 };
-use nacre_volume::{Access, ScrubRules, Usage, Volume};
+use nacre_volume::{Access, Volume};
 use zerocopy::FromBytes;
 
 use crate::block_map::layout::WORD_SIZE;
@@ -86,17 +86,11 @@ pub(crate) fn compare_onodes(volume: &Volume) -> Result<()> {
     };
     let spans: BTreeSet<u64> = blocks.keys().flat_map(of_block).collect();
     for span in spans {
-        let mut rules = ScrubRules {
-            judge: &mut |at, copies| {
-                best_of(copies, is_better, |copy| {
-                    onodes_at(&blocks, UnitNo(at.0 / UNIT_SIZE), copy)
-                })
-            },
-            usage: &|_| Usage::Used,
-            knows_written: true,
-            trusted: None,
-        };
-        volume.scrub_span(span, &mut rules)?;
+        volume.scrub_alone(span, &mut |at, copies| {
+            best_of(copies, is_better, |copy| {
+                onodes_at(&blocks, UnitNo(at.0 / UNIT_SIZE), copy)
+            })
+        })?;
     }
     Ok(())
 }

@@ -209,6 +209,9 @@ power_cut() {
     done
     numbers_are_right
     contains "sound" clean "$(nacre check "$b")"
+    note "a repair finds out what is free as well"
+    "$NACRE" run -q --pool "$a" -- bash -c 'seq 9 >/nacre/nine; kill -KILL $PPID $$' 2>/dev/null || true
+    contains "sound" clean "$(nacre check --repair "$b" 2>&1)"
 }
 
 by_itself() { # $1: how long after one scrub the next begins, $2: so long is waited

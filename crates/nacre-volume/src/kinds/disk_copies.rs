@@ -262,7 +262,7 @@ impl Volume {
         self.done_by(work, Image::while_nobody_stores)
     }
 
-    fn done_by<T>(
+    pub(crate) fn done_by<T>(
         &self,
         work: impl FnOnce() -> Result<T, VolumeError>,
         by: impl FnOnce(&Image, &mut dyn FnMut()),

@@ -140,31 +140,60 @@ impl Drop for Home<'_> {
     }
 }
 
+/// How others are kept away.
+type Guard = fn(&Image, &mut dyn FnMut());
+
+/// Nobody else uses the pool.
+fn at_once(_: &Image, work: &mut dyn FnMut()) {
+    work();
+}
+
 impl Volume {
     /// As [`Volume::scrub_span`], of disks.
     pub(crate) fn scrub_disks(
         &self,
         legs: &LegsDisk,
         span: u64,
+        rules: (&mut Rules<'_>, &UsageOf<'_>),
+    ) -> Result<Scrubbed, VolumeError> {
+        let guards: [Guard; 2] = [Image::while_nobody_commits, Image::while_nobody_stores];
+        self.scrub_guarded((legs, span), rules, guards)
+    }
+
+    /// As `scrub_disks`, of a pool that nobody else uses.
+    pub(crate) fn scrub_disks_alone(
+        &self,
+        legs: &LegsDisk,
+        span: u64,
+        rules: (&mut Rules<'_>, &UsageOf<'_>),
+    ) -> Result<Scrubbed, VolumeError> {
+        self.scrub_guarded((legs, span), rules, [at_once; 2])
+    }
+
+    fn scrub_guarded(
+        &self,
+        (legs, span): (&LegsDisk, u64),
         (rules, usage_of): (&mut Rules<'_>, &UsageOf<'_>),
+        [no_commits, no_stores]: [Guard; 2],
     ) -> Result<Scrubbed, VolumeError> {
         let image = self.image_of_disks()?;
         let (both, mut scrubbed) = ((legs, image), Scrubbed::default());
-        let agree = self.while_nobody_commits(|| {
+        let seal = || {
             let agreed = seal_what_agrees(both, span, &mut scrubbed);
             agreed.map_err(|why| self.disk_failed(why))
-        })?;
-        if agree {
+        };
+        if self.done_by(seal, no_commits)? {
             return Ok(scrubbed);
         }
-        self.while_nobody_stores(|| {
+        let compare = || {
             let lags = Home::read(both, span).map(|home| home.lags);
             if lags.map_err(|why| self.disk_failed(why))? {
                 self.bring_all_home()?;
             }
             let settled = settle(both, span, (rules, usage_of), &mut scrubbed);
             settled.map_err(|why| self.disk_failed(why))
-        })?;
+        };
+        self.done_by(compare, no_stores)?;
         Ok(scrubbed)
     }
 

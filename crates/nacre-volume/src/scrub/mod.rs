@@ -140,6 +140,22 @@ impl Volume {
         Ok(self.told(scrubbed))
     }
 
+    /// Compares what disks that hold the same have in one span, of a pool that nobody else uses,
+    /// and makes them agree where a seal or `judge` says which one is right.
+    pub fn scrub_alone(&self, span: u64, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
+        let Some(legs) = self.legs() else {
+            return Ok(());
+        };
+        let mut rules = Rules {
+            judge: &mut |at, copies| judge(in_volume(at), copies),
+            by_number: true,
+            trusted: None,
+        };
+        let usage = &|_| Usage::Used;
+        self.scrub_disks_alone(legs, span, (&mut rules, usage))
+            .map(drop)
+    }
+
     /// What each device whose copy is current holds of a range, in no order. For who knows that
     /// nobody stores there; on disks, that all of it is at home.
     pub fn copies_of(&self, range: Range<VolumeOffset>) -> Vec<Vec<u8>> {
