@@ -66,6 +66,18 @@ impl Pool {
         }
     }
 
+    /// Whether files that others have removed held room, which is free from now on. While it is
+    /// alone nobody else removes anything.
+    pub(crate) fn has_room_of_removed(&self) -> bool {
+        let numbers = match self.keeping.alone() {
+            Some(_) => Vec::new(),
+            None => self.nodes.numbers(),
+        };
+        let let_go = |number: &u64| self.nodes.let_go_if_removed(&self.fs, *number);
+        let gone = numbers.iter().filter(|number| let_go(number) == Ok(true));
+        gone.count() > 0
+    }
+
     /// What files that were opened before hold may be old.
     fn begin(&self, device: &Device) {
         self.keeping.times.fetch_add(1, SeqCst);

@@ -129,21 +129,24 @@ impl Nodes {
         Ok(described.map_or(Held::Pin, Held::Description))
     }
 
-    /// Lets go of a file that has no name any more and is not open here.
-    pub(crate) fn let_go_if_removed(&self, fs: &Fs, ino: u64) -> Result<(), FsError> {
+    /// Lets go of a file that has no name any more and is not open here. `false`: there is none.
+    pub(crate) fn let_go_if_removed(&self, fs: &Fs, ino: u64) -> Result<bool, FsError> {
         let Ok(node) = self.get(fs, ino) else {
-            return Ok(());
+            return Ok(false);
         };
         let stat = fs.getattr(node)?;
         if stat.nlink > 0 || stat.file_type() != Some(FileType::Regular) {
-            return Ok(());
+            return Ok(false);
         }
         let mut table = self.table();
         let known = table.known.get_mut(&node.ino);
         let unused = known.filter(|known| known.is(node) && !known.contents.is_open());
         let held = unused.and_then(|known| known.held.take());
         drop(table);
-        held.map_or(Ok(()), |held| release(fs, node.ino, held))
+        match held {
+            Some(held) => release(fs, node.ino, held).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode.

@@ -61,8 +61,15 @@ mod change {
 }
 
 impl Pool {
-    /// The answer to a request that ends at once.
+    /// The answer to a request that ends at once. Files that others have removed may take its room.
     pub(crate) fn serve(&self, request: Request<'_>) -> Answer<Output> {
+        match self.serve_once(request) {
+            Err(Refusal(Errno::NOSPC)) if self.has_room_of_removed() => self.serve_once(request),
+            done => done,
+        }
+    }
+
+    fn serve_once(&self, request: Request<'_>) -> Answer<Output> {
         let Request {
             opcode, node, body, ..
         } = request;

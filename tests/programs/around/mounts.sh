@@ -42,6 +42,21 @@ two_mounts() {
     "$NACRE" umount "$SCRATCH/mounted"
 }
 
+# A mount knows a file that somebody else removes: its room is free at once.
+room_of_removed() {
+    note "room of what another process removes"
+    local small=$SCRATCH/small
+    "$NACRE" create --size 64M "$small" >/dev/null
+    "$NACRE" run -q --pool "$small" -- sh -c 'cat /dev/zero >/nacre/filler 2>/dev/null; true'
+    "$NACRE" mount "$small" "$SCRATCH/mounted"
+    stat "$SCRATCH/mounted/filler" >/dev/null
+    "$NACRE" rm "$small:/filler"
+    head -c 1000000 /dev/zero >"$SCRATCH/mounted/new" || fail "there is no room"
+    same "what was written" 1000000 "$(stat -c %s "$SCRATCH/mounted/new")"
+    "$NACRE" umount "$SCRATCH/mounted"
+    "$NACRE" delete --force "$small" >/dev/null
+}
+
 # Tools that look for the attributes of chattr find none, as on tmpfs.
 flags() {
     note "attributes of chattr"
@@ -99,6 +114,7 @@ main() {
     "$NACRE" umount "$SCRATCH/mounted"
     same "after the last one" "$before" "$(left)"
     two_mounts
+    room_of_removed
     flags
     if unshare --mount true 2>/dev/null && grep -q '\<overlay$' /proc/filesystems; then
         overlay
