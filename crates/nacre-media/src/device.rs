@@ -416,6 +416,14 @@ impl Device {
         self.is_file() && len().is_ok_and(|len| len < self.len)
     }
 
+    /// Behind a read or a write: fails if it was cut.
+    pub fn check_len(&self) -> io::Result<()> {
+        match self.is_cut() {
+            true => Err(io::ErrorKind::UnexpectedEof.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Its kernel fd.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

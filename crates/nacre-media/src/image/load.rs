@@ -262,20 +262,12 @@ impl Image {
             Some(legs) => legs.read(range.start, &mut |disk| self.bring_from(disk, range)),
             None => {
                 self.bring_from(self.disk_fds(), range)?;
-                self.not_cut()
+                self.disk.check_len()
             }
         }
     }
 
-    /// Behind a read of the only disk: what was read may be a hole that a write left behind a cut.
-    fn not_cut(&self) -> io::Result<()> {
-        match self.disk.is_cut() {
-            true => Err(io::ErrorKind::UnexpectedEof.into()),
-            false => Ok(()),
-        }
-    }
-
-    /// As `not_cut`, of whatever disks there are.
+    /// Whether none of the disks was cut or written over.
     pub(super) fn are_disks_whole(&self) -> bool {
         match &self.legs {
             Some(legs) => legs.are_whole(),

@@ -202,10 +202,8 @@ impl FileDisk {
     /// Fails if its file was cut: what was read may be a hole that a write left behind the cut, and
     /// what was written may have left one.
     pub fn check_len(&self) -> Result<(), DiskFailed> {
-        match self.device.is_cut() {
-            true => Err(DiskFailed("it was cut".into())),
-            false => Ok(()),
-        }
+        let checked = self.device.check_len();
+        checked.map_err(|_| DiskFailed("it was cut".into()))
     }
 
     /// Kernel fds that it has besides its device's.

@@ -671,14 +671,6 @@ impl Leg {
     }
 }
 
-/// Behind a read.
-pub(super) fn not_cut(device: &Device) -> io::Result<()> {
-    match device.is_cut() {
-        true => Err(io::ErrorKind::UnexpectedEof.into()),
-        false => Ok(()),
-    }
-}
-
 impl DiskLegs for LegsDisk {
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()> {
         let found = self.alone.as_ref().and_then(|own| own.find(at));
@@ -690,7 +682,7 @@ impl DiskLegs for LegsDisk {
                 direct: leg.file.through(),
                 back,
             })?;
-            return not_cut(&leg.device);
+            return leg.device.check_len();
         }
         let fds = |leg: &Leg| {
             read(DiskFds {

@@ -17,7 +17,6 @@ use nacre_types::{Uuid, site};
 
 use super::calls::{at_once, each_of};
 use super::file::FileDisk;
-use super::legs::not_cut;
 use super::one::One;
 use crate::label::Gone;
 use crate::label::stay::{OnDevice, Role, Span, Stay};
@@ -323,7 +322,7 @@ impl DiskLegs for PartsDisk {
             direct: disk.file.through(),
             back: stretch.back,
         })?;
-        not_cut(&disk.device)
+        disk.device.check_len()
     }
 
     fn are_whole(&self) -> bool {
