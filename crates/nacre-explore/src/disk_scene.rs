@@ -21,7 +21,7 @@ use nacre_store::scrub::{Doubtful, scrub};
 use nacre_store::{WriteMode, runtime};
 use nacre_types::{BLOCK_SIZE, VolumeOffset};
 use nacre_volume::tap::{self, DiskEvent, DiskMark, OnDisk};
-use nacre_volume::{Access, Caching, Common, Stripe, Volume};
+use nacre_volume::{Access, Caching, Checksums, Common, Stripe, Volume};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -255,6 +255,7 @@ impl Disks {
                 false => 0,
             },
             common: has_common.then_some(Common::Bytes(COMMON)),
+            checksums: Checksums::Always,
             ..PoolChoice::default()
         });
         let bases = vec![Arc::from(Vec::new()); count];

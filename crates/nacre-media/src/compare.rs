@@ -16,7 +16,7 @@ const MOST_WAYS: usize = 1 << 10;
 pub enum Evidence {
     /// The seal of its span.
     Seal,
-    /// Checksums in what the unit holds.
+    /// Checksums of the unit, or in what it holds.
     Contents,
     /// More copies hold it than anything else.
     Majority,

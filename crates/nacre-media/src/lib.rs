@@ -80,6 +80,7 @@ pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use guest::{Caller, Numbers, tell_callers_apart};
 pub use hold::Hold;
+pub use image::blocks_of_sums;
 pub use image::{
     Committer, DiskFds, DiskLegs, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped, News,
     NewsRoom, Pace, SharedLegs,

@@ -13,7 +13,7 @@ use nacre_store::{
     WriteMode, runtime,
 };
 use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, Checksums, CreateOptions, DeviceSpec, Volume};
 use rustix::process::{getegid, geteuid};
 
 use crate::error::{Error, Result};
@@ -60,6 +60,7 @@ const MAKING: CreateOptions = CreateOptions {
     stripe: None,
     copies: 0,
     common: None,
+    checksums: Checksums::Usual,
     behind: 0,
 };
 

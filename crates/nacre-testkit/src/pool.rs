@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
 use nacre_types::{Clock, Uuid};
-use nacre_volume::{Access, Caching, Common, CreateOptions, DeviceSpec, LegState, Stripe, Volume};
+use nacre_volume::{
+    Access, Caching, Checksums, Common, CreateOptions, DeviceSpec, LegState, Stripe, Volume,
+};
 
 use crate::scratch::Scratch;
 
@@ -19,6 +21,7 @@ pub const CAREFUL: CreateOptions = CreateOptions {
     stripe: None,
     copies: 1,
     common: None,
+    checksums: Checksums::Never,
     behind: 0,
 };
 
@@ -87,6 +90,8 @@ pub struct PoolChoice<'a> {
     pub copies: usize,
     /// How much they do, if not all.
     pub common: Option<Common>,
+    /// Whether its units have checksums.
+    pub checksums: Checksums,
     /// How many devices, the last ones, stand behind the others.
     pub behind: usize,
     /// How it is spread over the devices; `None` as is usual.
@@ -104,6 +109,7 @@ impl Default for PoolChoice<'_> {
             caching: Caching::Never,
             copies: 0,
             common: None,
+            checksums: Checksums::Never,
             behind: 0,
             stripe: None,
             format: FormatOptions::default(),
@@ -212,6 +218,7 @@ impl PoolFiles {
             caching: choice.caching,
             copies: choice.copies,
             common: choice.common,
+            checksums: choice.checksums,
             behind: choice.behind,
             stripe: choice.stripe,
             ..CreateOptions::default()

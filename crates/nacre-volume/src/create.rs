@@ -50,9 +50,14 @@ pub struct CreateOptions {
     /// With copies: how much all devices hold; the rest of each is its own. `None`: they hold the
     /// same.
     pub common: Option<Common>,
+    /// Whether units have checksums.
+    pub checksums: Checksums,
     /// How many of the devices, the last ones, stand behind the others and hold what is cold.
     pub behind: usize,
 }
+
+/// Bytes of data from which on checksums are usual.
+const USUAL_SUMS: u64 = 256 << 20;
 
 /// How much all devices hold of a pool of which each has a part of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +66,19 @@ pub enum Common {
     Usual,
     /// So many bytes at least.
     Bytes(u64),
+}
+
+/// Whether units have checksums (D130): of one disk with a journal, or several that hold the same.
+/// They take 4 MiB of each 4 GiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksums {
+    /// No.
+    #[default]
+    Never,
+    /// On disks with 256 MiB of data and more.
+    Usual,
+    /// Wherever they can be.
+    Always,
 }
 
 /// Which devices get a journal. Several do only if all are alike.
@@ -281,6 +299,7 @@ fn forget_contents(part: &Part) {
 /// all hold; 0 for all.
 fn own_parts(parts: &mut [Part], options: CreateOptions) -> Result<u64, VolumeError> {
     let Some(wish) = options.common else {
+        add_sums(parts, options.checksums)?;
         return Ok(0);
     };
     let same = parts[0].data;
@@ -349,6 +368,7 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             emulates: shared.emulates.to_owned(),
             journal: part.journal,
             beside: part.beside,
+            sums: part.sums,
             cache: part.cache,
             saved_every: part.saved_every,
             common: shared.common,
@@ -598,6 +618,7 @@ fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<
         },
         journal: 0,
         beside: false,
+        sums: false,
         cache: 0,
         saved_every: 0,
         state: None,
@@ -628,10 +649,29 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
     };
     (part.data, part.journal, part.beside) = (data, journal, true);
     leave_whole(part, options.granularity);
+    add_sums(std::slice::from_mut(part), options.checksums)?;
     match part.cache(label::kind(&part.device)?)? {
         Some(cache) => cache.format(pool),
         None => Ok(()),
     }
+}
+
+/// Parts that have a journal, and hold the same if they are several, get checksums.
+fn add_sums(parts: &mut [Part], wanted: Checksums) -> Result<(), VolumeError> {
+    let is_usual = |part: &Part| {
+        Ok::<_, VolumeError>(part.data >= USUAL_SUMS && label::is_on_disk(&part.device)?)
+    };
+    let has_sums = match wanted {
+        Checksums::Never => false,
+        Checksums::Usual => parts.iter().try_fold(true, |all, part| {
+            Ok::<_, VolumeError>(all && is_usual(part)?)
+        })?,
+        Checksums::Always => true,
+    };
+    for part in parts {
+        part.sums = has_sums && part.journal > 0;
+    }
+    Ok(())
 }
 
 /// Whether devices of these kinds can hold each a part behind one image. Others are used as they

@@ -46,9 +46,11 @@ pub(crate) const COMMON: u64 = 64;
 pub(crate) const PARTS_LEAVE: u64 = 128;
 /// Feature: a record may be written beside contents that it needs (D123).
 pub(crate) const BESIDE: u64 = 256;
+/// Feature: units have checksums in blocks of the volume (D130).
+pub(crate) const SUMS: u64 = 512;
 /// All features that this program knows.
 pub(crate) const KNOWN: u64 =
-    JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE | BESIDE;
+    JOURNAL | COPIES | BEHIND | LEAVES | DISKS | PARTS | COMMON | PARTS_LEAVE | BESIDE | SUMS;
 /// The most devices of a pool with copies, one of them on its way in.
 const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
@@ -91,7 +93,7 @@ pub(crate) struct RawLabel {
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
     /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`], [`BEHIND`],
-    /// [`LEAVES`], [`DISKS`], [`PARTS`], [`COMMON`], [`PARTS_LEAVE`], [`BESIDE`].
+    /// [`LEAVES`], [`DISKS`], [`PARTS`], [`COMMON`], [`PARTS_LEAVE`], [`BESIDE`], [`SUMS`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,

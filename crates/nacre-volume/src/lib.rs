@@ -25,7 +25,7 @@ mod scrub;
 pub mod tap;
 mod volume;
 
-pub use create::{Caching, Common, CreateOptions, DeviceSpec};
+pub use create::{Caching, Checksums, Common, CreateOptions, DeviceSpec};
 pub use devices::leave::Room;
 pub use disk::cache::CacheInfo;
 pub use error::VolumeError;

@@ -9,7 +9,7 @@ use crate::wish::Wish;
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
-use nacre_volume::{Caching, Common, CreateOptions, DeviceSpec, Policy, Stripe, Volume};
+use nacre_volume::{Caching, Checksums, Common, CreateOptions, DeviceSpec, Policy, Stripe, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,11 @@ pub struct Arguments {
     /// [default: half of what /dev/shm has]
     #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     cache: Option<u64>,
+    /// Whether all that a disk gives back is compared with checksums, which take a thousandth of
+    /// it: what is damaged is an error, or comes from another disk [default: yes, on disks from 256
+    /// MiB on]
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    checksums: Option<bool>,
     /// In which sizes to write and read: none, optane[:MODULES], or auto, by what the system tells
     /// of the devices; `nacre calibrate` measures what suits
     #[arg(long, value_name = "POLICY", default_value_t = Wish::Auto)]
@@ -171,6 +176,25 @@ impl Behind {
     }
 }
 
+/// `yes` or `no`.
+fn yes_or_no(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("yes or no".to_owned()),
+    }
+}
+
+impl Arguments {
+    fn checksums(&self) -> Checksums {
+        match self.checksums {
+            None => Checksums::Usual,
+            Some(true) => Checksums::Always,
+            Some(false) => Checksums::Never,
+        }
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for device in &arguments.devices {
         refuse_if_open(device)?;
@@ -195,6 +219,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         stripe: arguments.stripe,
         copies: arguments.copies.number,
         common: arguments.copies.common(arguments.copies_room)?,
+        checksums: arguments.checksums(),
         behind: &arguments.behind,
     };
     let (volume, mode) = make(&arguments.devices, taking, mode)?;
@@ -253,6 +278,8 @@ pub struct Taking<'a> {
     pub copies: usize,
     /// How much they do, if not all.
     pub common: Option<Common>,
+    /// Whether units have checksums.
+    pub checksums: Checksums,
     /// Further ones, which stand behind.
     pub behind: &'a [Behind],
 }
@@ -262,6 +289,7 @@ impl Taking<'_> {
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes: Some(bytes),
+            checksums: Checksums::Usual,
             ..Self::default()
         }
     }
@@ -294,6 +322,7 @@ pub fn make(
         stripe: taking.stripe,
         copies: taking.copies,
         common: taking.common,
+        checksums: taking.checksums,
         behind: taking.behind.len(),
     };
     let volume = Volume::create(&specs, how)?;

@@ -7,7 +7,7 @@ use crate::{output, size};
 use clap::Args;
 use nacre_store::give_all_to_disk;
 use nacre_types::UNIT_SIZE;
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Stripe, Volume};
+use nacre_volume::{Access, Caching, Checksums, CreateOptions, DeviceSpec, Stripe, Volume};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -112,6 +112,7 @@ pub fn grow(arguments: &Added, stripe: Option<Stripe>) -> Result<ExitCode> {
             stripe,
             copies: 1,
             common: None,
+            checksums: Checksums::Never,
             behind: usize::from(arguments.behind),
         };
         Volume::grow(&[pool], &added, options)?;

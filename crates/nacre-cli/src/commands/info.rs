@@ -125,6 +125,10 @@ pub struct CacheReport {
     /// Written to their home places, besides the journal.
     pub home_bytes: u64,
     pub journal_bytes: u64,
+    /// Whether what comes from the disk is compared with checksums.
+    pub checksums: bool,
+    /// Units that programs asked for, and that no disk had as they were written.
+    pub wrong_units: u64,
     /// Of a pool in memory that is saved: milliseconds after which the disk gets what was stored,
     /// and nobody waits for that; else 0.
     pub saved_every: u64,
@@ -285,6 +289,8 @@ pub fn cache_report(store: &Store) -> Option<CacheReport> {
         dropped_bytes: cache.dropped_bytes,
         home_bytes: cache.home_bytes,
         journal_bytes: cache.journal_bytes,
+        checksums: cache.wrong_units.is_some(),
+        wrong_units: cache.wrong_units.unwrap_or(0),
         saved_every: store
             .volume()
             .saved_every()
@@ -410,6 +416,14 @@ fn describe_cache(text: &mut String, cache: &CacheReport, in_use: bool) {
             size::human(cache.journal_bytes)
         ),
     };
+    if cache.wrong_units > 0 {
+        let _ = writeln!(
+            text,
+            "damage    {} times a unit of 4 KiB was not on the disk as it was written: EIO; nacre \
+             scrub names files",
+            cache.wrong_units
+        );
+    }
     if cache.saved_every > 0 {
         let every = every::human(Duration::from_millis(cache.saved_every));
         let _ = writeln!(

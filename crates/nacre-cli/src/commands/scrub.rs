@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::{output, parallel, size};
 use clap::Args;
 use nacre_fs::Fs;
-use nacre_store::scrub::{Damage, Doubtful, Owner, Report, scrub};
+use nacre_store::scrub::{Damage, Doubtful, Owner, Report, scrub, scrub_alone};
 use nacre_types::{ObjectId, UNIT_SIZE};
 use nacre_volume::{Access, Evidence, Volume};
 use serde::Serialize;
@@ -26,10 +26,11 @@ Examples:
   nacre scrub --repair --from a.pool my.pool     take what a.pool holds there
 
 What was quiet at the last scrub has checksums since; so the right copy is known there. Metadata has
-checksums of its own, and of three copies two are right. Exit status: 0 all copies agree (now);
-1 some differ and nothing tells which one is right, or all have lost what was there.";
+checksums of its own, and of three copies two are right. A pool on a disk has checksums of all that
+went home (nacre create --checksums). Exit status: 0 all copies agree (now), or a disk has what was
+written; 1 some differ and nothing tells which one is right, or all have lost what was there.";
 
-/// Compare the copies of a pool, and repair what differs
+/// Compare the copies of a pool, and repair what differs; or a disk with its checksums
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -65,6 +66,9 @@ struct Scrubbed {
     damages: Vec<Told>,
     more_damages: u64,
     seconds: f64,
+    /// There are no copies.
+    #[serde(skip)]
+    alone: bool,
 }
 
 /// A place where copies differed.
@@ -78,6 +82,9 @@ pub struct Told {
     evidence: Option<&'static str>,
     /// Devices that held something else.
     wrong: Vec<PathBuf>,
+    /// There was no copy.
+    #[serde(skip)]
+    alone: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -114,10 +121,7 @@ fn doubtful(volume: &Volume, arguments: &Arguments) -> Result<Doubtful> {
 fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     let volume = fs.store().volume();
     if !volume.has_copies() {
-        let path = arguments.pool.display();
-        return Err(Failure::Usage(format!(
-            "{path}: is a pool without copies; see nacre check"
-        )));
+        return scrub_alone_pool(fs, arguments);
     }
     let start = Instant::now();
     let bytes = match volume.common_units() {
@@ -138,6 +142,30 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     );
     bar.finish_and_clear();
     Ok(summary(fs, report?, bytes, start.elapsed().as_secs_f64()))
+}
+
+/// A disk that is alone may have checksums.
+fn scrub_alone_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
+    let (volume, path) = (fs.store().volume(), arguments.pool.display());
+    let why = match (volume.checked_spans(), arguments.repair) {
+        (0, _) => "is a pool without copies or checksums; see nacre check",
+        (_, true) => "is a pool without copies: nothing has what was there",
+        (_, false) => "",
+    };
+    if !why.is_empty() {
+        return Err(Failure::Usage(format!("{path}: {why}")));
+    }
+    let (start, bytes) = (Instant::now(), volume.len());
+    let bar = output::bar(bytes, "comparing", output::Counted::Bytes);
+    let report = scrub_alone(fs.store(), parallel::processors(), &mut |progress| {
+        bar.set_position(bytes / progress.total.max(1) * progress.done);
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let mut scrubbed = summary(fs, report?, bytes, start.elapsed().as_secs_f64());
+    scrubbed.alone = true;
+    scrubbed.damages.iter_mut().for_each(|one| one.alone = true);
+    Ok(scrubbed)
 }
 
 /// What is said of damages, for people.
@@ -174,6 +202,7 @@ fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
         trusted: report.trusted,
         more_damages: report.more,
         seconds,
+        alone: false,
     }
 }
 
@@ -193,6 +222,7 @@ fn told(damage: &Damage, paths: &HashMap<ObjectId, Vec<u8>>) -> Told {
         what: owners.map(|owner| name(*owner, paths)).collect(),
         evidence,
         wrong: damage.difference.wrong.clone(),
+        alone: false,
     }
 }
 
@@ -231,6 +261,16 @@ fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
             text,
             "{pool}: {bytes} are being stored to by mappings: left alone"
         );
+    }
+    if scrubbed.alone {
+        let _ = writeln!(
+            text,
+            "{pool}: {} compared in {:.1} s: {} damaged",
+            size::human(scrubbed.bytes),
+            scrubbed.seconds,
+            size::human(scrubbed.left_bytes),
+        );
+        return text;
     }
     let _ = writeln!(
         text,
@@ -273,6 +313,9 @@ fn sentence(damage: &Told) -> String {
             )
         }
         Some(evidence) => format!("{whose}: {place}: repaired on {wrong} (by {evidence})"),
+        None if damage.alone => {
+            format!("{whose}: {place}: {wrong} does not hold what was written; write it again")
+        }
         None if damage.wrong.is_empty() => {
             format!("{whose}: {place}: copies differ, and nothing tells which one is right")
         }

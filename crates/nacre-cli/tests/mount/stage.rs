@@ -2,7 +2,7 @@
 
 use crate::commands::{nacre, text};
 use nacre_testkit::pool::{PoolChoice, PoolFiles, own_format};
-use nacre_volume::Caching;
+use nacre_volume::{Caching, Checksums};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -55,6 +55,7 @@ impl Stage {
             return None;
         }
         let pool = PoolFiles::make(&PoolChoice {
+            checksums: Checksums::Never,
             behind: 0,
             stripe: None,
             common: None,

@@ -33,6 +33,12 @@ pub trait DiskLegs: Send + Sync {
     /// to be read from, and with another one if that fails.
     fn read(&self, at: u64, read: &mut dyn FnMut(DiskFds<'_>) -> io::Result<()>) -> io::Result<()>;
 
+    /// Calls `is_right`, which reads what is at a place, with one disk after the other until it is
+    /// so. Those before it are in doubt from then on. `false`: no disk has it.
+    fn find_right(&self, _at: u64, _is_right: &mut dyn FnMut(DiskFds<'_>) -> bool) -> bool {
+        false
+    }
+
     /// Whether a disk is there that has a place.
     fn has_place(&self, at: u64) -> bool;
 

@@ -162,7 +162,8 @@ impl Image {
     }
 
     /// Loads units of one region.
-    fn load_part(&self, part: Range<u64>, wanted: &Range<u64>) -> io::Result<()> {
+    pub(super) fn load_part(&self, part: Range<u64>, wanted: &Range<u64>) -> io::Result<()> {
+        self.hold_sums(&part);
         let _coming = self.region(part.start).lock();
         let missing = self.missing(&part);
         if missing == 0 {
@@ -171,8 +172,8 @@ impl Image {
         self.make_room(missing);
         let needed = part.start.max(wanted.start)..part.end.min(wanted.end);
         // What was not asked for may be out of reach.
-        let all = self.load_units(part);
-        all.or_else(|_| self.load_units(needed))
+        let all = self.load_units(part, |_| false);
+        all.or_else(|_| self.load_units(needed, |unit| self.bring_right(unit)))
     }
 
     /// The lock of the region of a unit.
@@ -190,14 +191,28 @@ impl Image {
         wanted.start..end.div_ceil(UNIT_SIZE)
     }
 
-    /// Loads the units of a range that are not there.
-    fn load_units(&self, range: Range<u64>) -> io::Result<()> {
+    /// Loads the units of a range that are not there. Those that are not as they were given to the
+    /// disk stay away, if `repair` does not make them right: an error.
+    fn load_units(&self, range: Range<u64>, repair: impl Fn(u64) -> bool) -> io::Result<()> {
+        let mut are_right = true;
         self.each_absent(range, |units| {
             self.bring(&(units.start * UNIT_SIZE..units.end * UNIT_SIZE))?;
             self.count_loaded(units.end - units.start);
-            self.came(units);
+            are_right &= self.came_right(units, &repair);
             Ok(())
-        })
+        })?;
+        are_right.then_some(()).ok_or(Errno::IO.into())
+    }
+
+    fn came_right(&self, units: Range<u64>, repair: impl Fn(u64) -> bool) -> bool {
+        let is_wrong = |unit: &u64| !self.is_as_given(*unit) && !repair(*unit);
+        let (mut from, mut are_right) = (units.start, true);
+        while let Some(wrong) = (from..units.end).find(is_wrong) {
+            self.came(from..wrong);
+            (from, are_right) = (wrong + 1, false);
+        }
+        self.came(from..units.end);
+        are_right
     }
 
     /// Neighbours of a range that are not there, together.
@@ -283,7 +298,7 @@ impl Image {
         }
     }
 
-    fn bring_from(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
+    pub(super) fn bring_from(&self, disk: DiskFds<'_>, range: &Range<u64>) -> io::Result<()> {
         if self.fetch_by_buffer(disk, range).is_ok() {
             return Ok(());
         }
@@ -358,6 +373,7 @@ impl Image {
             return false;
         }
         self.slow_down();
+        self.hold_sums(&range);
         let _coming = self.region(range.start).lock();
         if self.present.has_any(range.clone()) || self.refuse_lost(range.start).is_err() {
             return false;
@@ -391,6 +407,7 @@ impl Image {
     }
 
     fn claim_part(&self, part: Range<u64>) -> Result<(), MediaFailed> {
+        self.hold_sums(&part);
         let _coming = self.region(part.start).lock();
         self.make_room(self.missing(&part));
         let all = self.each_absent(part, |units| {

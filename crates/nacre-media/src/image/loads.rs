@@ -160,6 +160,7 @@ impl Image {
 
     fn put_loaded(&self, coming: &Coming, bytes: &[u8]) {
         let units = units(coming.range.clone());
+        self.hold_sums(&units);
         let _coming = self.region(units.start).lock();
         if self.present.has_any(units.clone()) || self.epochs(&coming.range) != coming.epochs {
             return;
@@ -168,7 +169,8 @@ impl Image {
             return;
         }
         self.make_room(units.end - units.start);
-        if pwrite(&self.file, bytes, coming.range.start) == Ok(bytes.len()) {
+        let are_put = pwrite(&self.file, bytes, coming.range.start) == Ok(bytes.len());
+        if are_put && units.clone().all(|unit| self.is_as_given(unit)) {
             self.count_loaded(units.end - units.start);
             self.came(units);
         }

@@ -29,6 +29,7 @@ mod news_tests;
 mod noted;
 mod readers;
 mod records;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -62,11 +63,13 @@ use loads::Loads;
 pub use news::{News, NewsRoom, Pace};
 use readers::{Streams, Strides};
 use records::KEPT;
+use sums::Sums;
+pub use sums::blocks_of_sums;
 use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 14;
+const VERSION: u64 = 15;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -208,8 +211,14 @@ struct Head {
     /// Which holders of windows there are.
     claimed: AtomicU64,
     holders: [Holder; HOLDERS],
+    /// Units that were asked for, and that no disk had as they were given to it.
+    wrong: AtomicU64,
+    /// Where on the device the last of them is.
+    last_wrong: AtomicU64,
     /// Held while units are chosen that are to go.
     dropping: SharedMutex,
+    /// Held while checksums of units change.
+    sums: SharedMutex,
     /// Held while units of a region come or go: of all regions that share one.
     regions: [SharedMutex; REGION_LOCKS],
     /// Change when a unit of a chunk goes: of all chunks that share one.
@@ -284,6 +293,8 @@ pub struct Image {
     mapped: Option<Arc<dyn Mapped>>,
     /// The disks, where there are several.
     legs: Option<Arc<dyn DiskLegs>>,
+    /// Where checksums of units are, if they have some.
+    sums: Option<Sums>,
     /// Whether units may be dropped.
     drops: bool,
     /// Units that its file system has for it at least, as far as this process has looked.
@@ -365,7 +376,7 @@ impl Image {
         ftruncate(&file, FilePlan::new(key.len).len)?;
         let image = Self::map(file, disk, key.len)?;
         let head = image.head();
-        for lock in head.regions.iter().chain([&head.dropping]) {
+        for lock in head.regions.iter().chain([&head.dropping, &head.sums]) {
             // SAFETY: the file is new and has no name yet.
             unsafe { lock.init()? };
         }
@@ -450,6 +461,7 @@ impl Image {
             loads: Mutex::default(),
             mapped: None,
             legs: None,
+            sums: None,
             drops: false,
             known_free: AtomicU64::new(0),
             streams: Streams::default(),

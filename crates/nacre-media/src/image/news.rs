@@ -206,6 +206,8 @@ impl Image {
     /// The disk has what was taken, at home and for good.
     pub fn went_ahead(&self, news: &News) {
         let set = self.taken();
+        // Before any of them may go.
+        self.sum_ahead(news.words.iter().flat_map(|&word| units_of(word)));
         for &word in &news.words {
             units_of(word).for_each(|unit| _ = self.ahead.insert(unit..unit + 1));
         }

@@ -28,6 +28,7 @@ impl Image {
             self.sets[taken].insert(range);
         });
         self.sets[other].clear();
+        self.sum_taken(&self.sets[taken]);
         self.freed[other].clear();
         head.current.store(1 - current, Ordering::SeqCst);
         head.dirty.store(0, Ordering::SeqCst);
@@ -108,8 +109,8 @@ impl Image {
         }
     }
 
-    /// Of units that were taken blindly all goes into the record, once: disks that hold the same
-    /// may differ around what is stored.
+    /// Of units that were taken blindly all goes into the record, once: disks may hold something
+    /// else around what is stored.
     #[cold]
     fn note_whole(&self, set: &BitSet, units: Range<u64>) {
         let taken = units.filter(|&unit| self.blindly.clear_all(unit..unit + 1) > 0);
@@ -134,8 +135,10 @@ impl Image {
 
     /// Units that were free are being used for something new from now on. (C11)
     pub fn note_taken(&self, at: u64, len: u64) {
-        let _entered = self.enter_gate();
         let units = units(at..at + len);
+        self.hold_sums(&units);
+        let _entered = self.enter_gate();
+        self.forget_sums(units.clone());
         if self.head().blind.load(Ordering::SeqCst) != 0 {
             return self.note_taken_blindly(units);
         }
@@ -150,7 +153,7 @@ impl Image {
 
     #[cold]
     fn note_taken_blindly(&self, units: Range<u64>) {
-        if self.legs.is_some() {
+        if self.legs.is_some() || self.has_sums() {
             self.blindly.set_all(units);
             self.head().taken_blindly.store(1, Ordering::Relaxed);
         }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nacre_store::{FormatOptions, Store, check::check};
 use nacre_testkit::pool::{PoolChoice, PoolFiles};
-use nacre_volume::{Access, Caching, Volume};
+use nacre_volume::{Access, Caching, Checksums, Volume};
 
 pub const A: u32 = 60_102;
 pub const B: u32 = 60_101;
@@ -71,6 +71,7 @@ impl Stage {
             Kind::Copies => (&["a/pool", "base/second"], Caching::Never),
         };
         let files = PoolFiles::make(&PoolChoice {
+            checksums: Checksums::Never,
             behind: 0,
             stripe: None,
             common: None,

@@ -33,6 +33,9 @@ impl Store {
         let stores = self
             .volume
             .write(run.start.offset(), &area, StoreKind::Metadata);
+        // Free units: the next one may go home over it ahead of the version that names that one.
+        self.volume
+            .checks_itself(run.start.offset(), area.len() as u64);
         self.volume.fence(stores)?;
         (state.snapshot_unit, state.snapshot_bytes) = (run.start.0, area.len() as u64);
         state.snapshot_crc = Some(crc32c(&area[..HEAD]));

@@ -12,7 +12,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
+use nacre_types::{ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::{Difference, Evidence, ScrubbedSpan, VolumeError, each};
 
 use crate::store::Store;
@@ -86,6 +86,41 @@ pub fn scrub(
     told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, VolumeError> {
     scrub_on((store, threads), store.volume().spans(), wanted, told)
+}
+
+/// Compares what a disk holds that is alone with the checksums of units, on so many threads. What
+/// is wrong is told, as nothing has what was there.
+pub fn scrub_alone(
+    store: &Store,
+    threads: usize,
+    told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Report, VolumeError> {
+    let volume = store.volume();
+    volume.prepare_scrub()?;
+    let found = Mutex::new(Vec::new());
+    let total = volume.checked_spans();
+    let one = |span| {
+        let wrong = volume.wrong_in(span)?;
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.extend(wrong);
+        Ok(ControlFlow::Continue(()))
+    };
+    each::<VolumeError>(0..total, threads, &one, &mut |done| {
+        told(Progress { done, total })
+    })?;
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_unstable();
+    // What is free means nothing.
+    found.retain(|at| !store.allocator().is_untaken(UnitNo(at.0 / UNIT_SIZE)));
+    let difference = |at: VolumeOffset| Difference {
+        range: at..VolumeOffset(at.0 + UNIT_SIZE),
+        evidence: None,
+        wrong: vec![volume.path().to_owned()],
+    };
+    Ok(Report::of(
+        store,
+        found.into_iter().map(difference).collect(),
+    ))
 }
 
 /// As [`scrub`] on this thread, of some spans of the volume.

@@ -96,6 +96,8 @@ fn join(parts: &mut [Part], options: CreateOptions) -> Result<(), VolumeError> {
     }
     (new.journal, new.beside) = (first.journal, first.beside);
     (new.cache, new.saved_every) = (first.cache, first.saved_every);
+    // Disks that hold each a part have none, and nobody keeps those right that there were.
+    old.iter_mut().for_each(|part| part.sums = false);
     leave_whole(new, options.granularity);
     Ok(())
 }

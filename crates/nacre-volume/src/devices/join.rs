@@ -152,6 +152,7 @@ fn take_part(
     let room = data_len(usable_size(&part.device) - table.journal).unwrap_or(0);
     part.data = room.saturating_sub(table.common);
     (part.journal, part.beside) = (table.journal, table.beside);
+    part.sums = table.sums;
     part.state = Some(LegState::Rebuilding);
     leave_whole(&mut part, None);
     Ok((taken, part))

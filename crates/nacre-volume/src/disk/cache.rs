@@ -1,5 +1,6 @@
 //! A disk with a journal, behind an image.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use nacre_cache::{Buffer, Disk, DiskFailed, Journal, JournalError};
 use nacre_media::{Device, DeviceKind, Image, ImageKey, SharedLegs, Spare};
 use nacre_runtime::memory_limit;
-use nacre_types::Uuid;
+use nacre_types::{UNIT_SIZE, Uuid};
 use rustix::fs::fstatvfs;
 
 use crate::disk::{DeviceDisk, LegsDisk, Own, Parts, PartsDisk, not_over};
@@ -39,6 +40,8 @@ pub(crate) struct Cache {
     pub len: u64,
     /// Whether its records may be written beside contents that they need (D123).
     pub beside: bool,
+    /// Units of the image of which some have checksums of all (D130).
+    pub sums: Option<Range<u64>>,
     /// Bytes of memory that its image is to take at most; 0 for no wish.
     pub asked: u64,
     /// After how long the disk gets what was stored, if nobody waits for that.
@@ -56,6 +59,8 @@ pub(crate) struct Wish {
     pub journal: u64,
     /// Whether its records may be written beside contents that they need.
     pub beside: bool,
+    /// Whether its units have checksums.
+    pub sums: bool,
     /// Bytes of memory that the image is to take at most; 0 for no wish.
     pub room: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
@@ -95,6 +100,14 @@ pub struct CacheInfo {
     pub home_bytes: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
+    /// How often a unit was asked for that no disk had as it was given to it; `None` where nothing
+    /// tells.
+    pub wrong_units: Option<u64>,
+}
+
+/// Units of the image that are data, of so many bytes.
+fn units_of(data: u64) -> Range<u64> {
+    DATA_START / UNIT_SIZE..(DATA_START + data) / UNIT_SIZE
 }
 
 impl Cache {
@@ -151,6 +164,7 @@ impl Cache {
             identity,
             image_len,
             beside: wish.beside && matches!(disk, DeviceDisk::File(..)),
+            sums: (wish.sums && disk.is_whole()).then(|| units_of(data)),
             disk,
             at: DATA_START + data,
             len: wish.journal,

@@ -48,6 +48,17 @@ impl LegsDisk {
         self.add_doubts(wrong.fold(0, |bits, seat| bits | 1 << seat.index));
     }
 
+    /// As [`LegsDisk::doubt`], where a place is known: what is around it is scrubbed first.
+    pub(super) fn doubt_at(&self, at: u64, wrong: &[[u8; 16]]) {
+        if wrong.is_empty() {
+            return;
+        }
+        self.doubt(wrong);
+        if let Some(shared) = self.shared() {
+            shared.suspect(self.spans().of(at));
+        }
+    }
+
     /// Whether any disk held what was wrong, and not all was scrubbed since.
     pub fn is_in_doubt(&self) -> bool {
         self.doubted().load(SeqCst) != 0

@@ -695,6 +695,23 @@ impl DiskLegs for LegsDisk {
         self.read_one(at, |why| io::Error::other(why.0), fds, is_its)
     }
 
+    fn find_right(&self, at: u64, is_right: &mut dyn FnMut(DiskFds<'_>) -> bool) -> bool {
+        let mut wrong = Vec::new();
+        for leg in self.current_in_turn(at).unwrap_or_default() {
+            let is_right = is_right(DiskFds {
+                plain: leg.device.fd(),
+                direct: leg.file.through(),
+                back: 0,
+            });
+            if is_right {
+                self.doubt_at(at, &wrong);
+                return true;
+            }
+            wrong.push(leg.uuid.0);
+        }
+        false
+    }
+
     fn has_place(&self, at: u64) -> bool {
         self.holds(at)
     }

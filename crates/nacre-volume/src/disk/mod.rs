@@ -96,6 +96,15 @@ impl DeviceDisk {
         }
     }
 
+    /// Whether each disk has all of the data.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::File(..) | Self::Mapped(_) => true,
+            Self::Legs(legs) => legs.own().is_none(),
+            Self::Parts(_) => false,
+        }
+    }
+
     /// The disks that hold the same, if it is several.
     pub fn legs(&self) -> Option<&Arc<LegsDisk>> {
         match self {
@@ -158,13 +167,18 @@ impl DeviceDisk {
     /// What the disk holds in a range means nothing in any version that counts: it need not keep
     /// it. Answers how many bytes of devices that are. Nobody commits meanwhile.
     pub fn discard(&self, range: &Range<u64>, files: bool) -> Result<u64, DiskFailed> {
-        match self {
+        let bytes = match self {
             // The explorer finds anything there.
             _ if cfg!(feature = "explore") => self.spoil(range),
             Self::File(file, _) => file.discard(range, files),
             Self::Mapped(_) => Ok(0),
             Self::Legs(legs) => legs.discard(range, files),
             Self::Parts(parts) => parts.discard(range, files),
+        }?;
+        match self.legs() {
+            // T4: what a seal is of that is set behind this is there for good.
+            Some(_) => self.settle(std::slice::from_ref(range)).map(|()| bytes),
+            None => Ok(bytes),
         }
     }
 

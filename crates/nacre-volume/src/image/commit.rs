@@ -138,15 +138,16 @@ impl Volume {
         let new = found.iter().filter(|(_, new)| *new);
         let new: u64 = new.map(|(range, _)| len(range)).sum();
         let [mut first, mut journaled] = mem::take(homes);
+        // What is around it may differ on disks that hold the same, or was trimmed.
+        let has_all = cache.disk.legs().is_some() || image.has_sums();
         for (range, is_new) in found.drain(..) {
             let whole = whole_units(range.clone());
+            if is_new && has_all {
+                image.take_whole(whole.clone());
+            }
             match is_new && cache.disk.goes_first(len(&range), len(&whole), new) {
                 true => first.add(whole),
-                // What is around it may differ on disks that hold the same.
-                false if is_new && cache.disk.legs().is_some() => {
-                    image.take_whole(whole.clone());
-                    journaled.add(whole);
-                }
+                false if is_new && has_all => journaled.add(whole),
                 false => journaled.add(range),
             }
         }
@@ -159,9 +160,13 @@ impl Volume {
         homes.for_each(|home| image.note_beside(home));
         let mut journaled = Draft::with_beside(for_journaled, journaled.0, beside);
         journaled.fill(|home, bytes| image.copy(home.start, bytes));
+        let first = Copies::of(image, first, for_first);
+        if image.unsum_mapped() {
+            journaled.fill(|home, bytes| image.copy_sums(home.start, bytes));
+        }
         Some(Version {
             number,
-            first: Copies::of(image, first, for_first),
+            first,
             journaled,
         })
     }

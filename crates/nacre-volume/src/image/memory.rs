@@ -106,6 +106,14 @@ impl Volume {
         }
     }
 
+    /// What was just stored at a place has checksums of its own, which tell if the disk has
+    /// something else: that is no damage.
+    pub fn checks_itself(&self, at: VolumeOffset, len: u64) {
+        if let Some((image, at)) = self.imaged(at).filter(|(image, _)| image.has_sums()) {
+            image.leave_unsummed(at..at + len);
+        }
+    }
+
     /// Whether a mapping of so many bytes is to come by windows, so that what is not used of it may
     /// leave memory.
     pub fn maps_by_windows(&self, len: u64) -> bool {

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use nacre_cache::{At, Piece};
 use nacre_media::{Access, Image, ImageWord};
-use nacre_types::UNIT_SIZE;
+use nacre_types::{DeviceOffset, UNIT_SIZE, VolumeOffset};
 
 use crate::disk::cache::{Cache, CacheInfo};
 use crate::error::VolumeError;
 use crate::image::position::{begin_step, now_home, set_position, surely_written};
+use crate::layout::DATA_START;
 use crate::volume::Volume;
 
 /// Stores wait for a commit when so much of the journal's room is dirty.
@@ -87,7 +88,8 @@ impl Volume {
         }
         image.set_room(cache.room(&image));
         cache.share_legs(&image, true)?;
-        self.use_image(image)?;
+        // What records have is not at home, where nobody may write it.
+        self.use_image(image, writable || !has_records)?;
         if writable {
             return Ok(());
         }
@@ -126,7 +128,7 @@ impl Volume {
             image.set_room(cache.room(&image));
         }
         cache.share_legs(&image, alone)?;
-        self.use_image(image)?;
+        self.use_image(image, true)?;
         Ok(true)
     }
 
@@ -147,7 +149,8 @@ impl Volume {
         Ok(is_of_disk)
     }
 
-    fn use_image(&self, mut image: Image) -> Result<(), VolumeError> {
+    /// `is_home`: the disk has all that the image lacks.
+    fn use_image(&self, mut image: Image, is_home: bool) -> Result<(), VolumeError> {
         let Some(cache) = &self.cache else {
             return Ok(());
         };
@@ -162,6 +165,9 @@ impl Volume {
         }
         if let Some(disks) = cache.disk.several() {
             image.load_from_legs(disks);
+        }
+        if let Some(units) = cache.sums.as_ref().filter(|_| is_home) {
+            image.use_sums(units.clone(), self.uuid().0);
         }
         self.head.media.set_image(image)?;
         self.now_has_image();
@@ -187,6 +193,14 @@ impl Volume {
         self.cached().is_some_and(untouched)
     }
 
+    /// How many units programs asked for that no disk had as they were given to it, and where the
+    /// last one is; `None` where nothing can tell.
+    pub fn wrong_units(&self) -> Option<(u64, VolumeOffset)> {
+        let (_, image) = self.cached().filter(|(_, image)| image.has_sums())?;
+        let (count, DeviceOffset(at)) = image.wrong_units();
+        Some((count, VolumeOffset(at.saturating_sub(DATA_START))))
+    }
+
     /// What is known of the cache; `None` without one.
     pub fn cache_info(&self) -> Option<CacheInfo> {
         let (cache, image) = self.cached()?;
@@ -206,6 +220,7 @@ impl Volume {
             dropped_bytes: traffic.dropped * UNIT_SIZE,
             home_bytes: word(ImageWord::Home),
             journal_bytes: cache.len,
+            wrong_units: self.wrong_units().map(|(count, _)| count),
         })
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use nacre_cache::{Buffer, Draft, Piece};
 use nacre_media::{GRANULE, Image};
+use nacre_types::UNIT_SIZE;
 
 use crate::disk::HOME_FIRST;
 use crate::disk::cache::Cache;
@@ -12,6 +13,8 @@ use crate::disk::cache::Cache;
 pub(crate) const MORE: u64 = 64 << 10;
 /// So much of what is new may lie in units of which the rest is not.
 const PARTS: u64 = 512 << 10;
+/// What has checksums of so many bytes of contents takes one byte, if they are scattered.
+const SUMS_SHARE: u64 = UNIT_SIZE / GRANULE;
 /// Ranges of a version for which there is memory in any case.
 const RANGES: u64 = 4096;
 
@@ -51,7 +54,11 @@ impl VersionRoom {
         let (new, old) = (image.dirty_new(), image.dirty_old());
         // What of the new goes home first is copied in whole units; of much of it most are whole.
         let first = new + new.min(PARTS) + MORE;
-        let journaled = old + new.min(HOME_FIRST) + MORE;
+        let sums = match image.has_sums() {
+            true => (new + old) / SUMS_SHARE,
+            false => 0,
+        };
+        let journaled = old + new.min(HOME_FIRST) + MORE + sums;
         let ranges = RANGES.min((new + old + MORE) / GRANULE) as usize;
         let buffer = |len: u64| {
             let mut buffer = cache.buffer();

@@ -61,6 +61,7 @@ impl Volume {
         let wish = Wish {
             journal: table.journal,
             beside: table.beside,
+            sums: table.sums,
             room: table.cache,
             saved_every: table.saved_every,
         };

@@ -23,7 +23,7 @@ use crate::label::stay::{OnDevice, Stay};
 use crate::layout::{
     BEHIND, BESIDE, COMMON, COPIES, DISKS, JOURNAL, KNOWN, LABEL_SIZE, LEAVES, MAGIC, MAX_DEVICES,
     PARTS, PARTS_LEAVE, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice,
-    RawGranularity, RawLabel, SEQUENCE_END, VERSION, data_len, most_places, second_copy,
+    RawGranularity, RawLabel, SEQUENCE_END, SUMS, VERSION, data_len, most_places, second_copy,
 };
 pub(crate) use watch::{LabelWatch, has_one_of};
 
@@ -67,6 +67,8 @@ pub struct LabelInfo {
     pub journal: u64,
     /// Whether a record of the journal may be written beside contents that it needs (D123).
     pub beside: bool,
+    /// Whether units have checksums (D130).
+    pub sums: bool,
     /// Bytes of memory that the image of a disk may take; 0 for no wish.
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
@@ -272,6 +274,7 @@ fn features_of(label: &LabelInfo) -> u64 {
         (label.is_parts() && leaves, PARTS_LEAVE),
         (label.common > 0, COMMON),
         (label.beside, BESIDE),
+        (label.sums, SUMS),
     ];
     let present = features.iter().filter(|(is_present, _)| *is_present);
     present.fold(0, |all, (_, feature)| all | feature)
@@ -395,6 +398,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         emulates: decode_name(&raw.emulates)?,
         journal,
         beside: raw.incompatible.get() & BESIDE != 0,
+        sums: raw.incompatible.get() & SUMS != 0,
         cache: raw.cache.get(),
         saved_every: raw.saved_every.get(),
         common,

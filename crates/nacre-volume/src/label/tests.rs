@@ -39,6 +39,7 @@ fn label() -> LabelInfo {
         emulates: "optane-100".into(),
         journal: 0,
         beside: false,
+        sums: false,
         cache: 3 << 20,
         saved_every: 5000,
         common: 0,

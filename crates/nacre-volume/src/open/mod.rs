@@ -216,6 +216,7 @@ impl Members {
                 granularity: member.label.granularity,
                 journal: self.table.journal,
                 beside: self.table.beside,
+                sums: self.table.sums,
                 cache: self.table.cache,
                 saved_every: self.table.saved_every,
                 state: entry.state,

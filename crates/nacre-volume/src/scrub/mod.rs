@@ -1,5 +1,6 @@
 //! Comparing the copies of a pool.
 
+mod alone;
 pub(crate) mod disks;
 mod doubted;
 mod reader;
@@ -104,7 +105,8 @@ impl Volume {
 
     /// Sees to it that as much as possible can be compared: disks get what was stored before.
     pub fn prepare_scrub(&self) -> Result<(), VolumeError> {
-        let image = self.head.media.image().filter(|_| self.legs().is_some());
+        let is_compared = self.legs().is_some() || self.has_checksums();
+        let image = self.head.media.image().filter(|_| is_compared);
         let done = image.map_or(Ok(()), Image::bring_home);
         done.map_err(|MediaFailed| VolumeError::WriteFailed(self.path().to_owned()))
     }
@@ -124,7 +126,10 @@ impl Volume {
         };
         let trusted = rules.trusted.map(named);
         let (judge, usage) = (&mut *rules.judge, rules.usage);
-        let mut judge = |at: u64, copies: &[&[u8]]| judge(in_volume(at), copies);
+        let by_sums = self.judge_by_sums(span);
+        let mut judge = |at: u64, copies: &[&[u8]]| {
+            by_sums(at, copies).or_else(|| judge(in_volume(at), copies))
+        };
         let mut rules = Rules {
             judge: &mut judge,
             by_number: rules.knows_written || self.mirror().is_some(),
@@ -146,8 +151,9 @@ impl Volume {
         let Some(legs) = self.legs() else {
             return Ok(());
         };
+        let by_sums = self.judge_by_sums(span);
         let mut rules = Rules {
-            judge: &mut |at, copies| judge(in_volume(at), copies),
+            judge: &mut |at, copies| by_sums(at, copies).or_else(|| judge(in_volume(at), copies)),
             by_number: true,
             trusted: None,
         };

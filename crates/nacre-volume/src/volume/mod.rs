@@ -166,9 +166,10 @@ impl Volume {
     pub(crate) fn of(
         mut segments: Vec<Segment>,
         (pool, owner): (Uuid, Owner),
-        (Arrangement { stripe, behind }, closed): (Arrangement, Closed),
+        (Arrangement { stripe, behind }, mut closed): (Arrangement, Closed),
         cache: Option<Cache>,
     ) -> Result<Self, VolumeError> {
+        closed.add_sums(cache.as_ref());
         let front = segments.len().saturating_sub(behind);
         let behind = segments.split_off(front);
         let is_real = |segment: &&Segment| segment.role.is_device();

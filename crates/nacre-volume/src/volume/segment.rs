@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use nacre_media::{AddressRange, Device, DeviceKind, Granularity, LegState, Media};
+use nacre_media::{AddressRange, Device, DeviceKind, Granularity, LegState, Media, blocks_of_sums};
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, Uuid};
 
 use crate::disk::cache::{Cache, Wish};
@@ -42,6 +42,8 @@ pub(crate) struct Part {
     pub journal: u64,
     /// Whether its records may be written beside contents that they need.
     pub beside: bool,
+    /// Whether its units have checksums.
+    pub sums: bool,
     /// Bytes of memory that an image of it may take; 0 for no wish.
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
@@ -73,6 +75,7 @@ impl Part {
         Wish {
             journal: self.journal,
             beside: self.beside,
+            sums: self.sums,
             room: self.cache,
             saved_every: self.saved_every,
         }
@@ -108,6 +111,13 @@ impl Closed {
             gone: closed,
             leaving: leaving.map(all),
             holes: Vec::new(),
+        }
+    }
+
+    /// What has checksums is nobody's.
+    pub(crate) fn add_sums(&mut self, cache: Option<&Cache>) {
+        if let Some(units) = cache.and_then(|cache| cache.sums.as_ref()) {
+            self.gone.extend(blocks_of_sums(units.end - units.start));
         }
     }
 
