@@ -17,7 +17,8 @@ PACKAGES := gcc libc6-dev musl-tools fakechroot make binutils git sqlite3 python
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
 	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl mariadb-server-core mariadb-client \
-	rocksdb-tools qemu-utils golang-go fakeroot faketime libjemalloc2 bubblewrap btrfs-progs squashfs-tools
+	rocksdb-tools kyotocabinet-utils tokyocabinet-bin qemu-utils golang-go fakeroot faketime libjemalloc2 bubblewrap btrfs-progs \
+	squashfs-tools
 
 PREFIX ?= /usr/local
 DESTDIR ?=
