@@ -19,23 +19,18 @@ MOUNT = os.environ.get("MOUNT", "/nacre")
 # memory. `whole`: of a write nothing or all is done. `loops`: the devices are block devices. `host`: MiB of a file system
 # of their own, which may be full. `group`: MiB that all processes may use together.
 KINDS = {
-    "disk": {"devices": 1, "spread": True, "cached": True, "words": ["--checksums", "yes"]},
-    "small-cache": {"devices": 1, "cached": True, "words": ["--cache", "1M", "--checksums", "yes"]},
+    "disk": {"devices": 1, "spread": True, "cached": True},
+    "small-cache": {"devices": 1, "cached": True, "words": ["--cache", "1M"]},
     "disk-direct": {"devices": 1, "spread": True, "words": ["--mode", "direct"]},
     "disk-atomic": {"devices": 1, "words": ["--mode", "atomic"], "whole": True},
-    "copies": {
-        "devices": 2,
-        "cached": True,
-        "words": ["--copies", "2", "--checksums", "yes"],
-        "copies": True,
-    },
+    "copies": {"devices": 2, "cached": True, "words": ["--copies", "2"], "copies": True},
     "metadata": {"devices": 2, "cached": True, "words": ["--copies", "metadata=2"]},
     "stripe": {"devices": 2, "spread": True, "cached": True, "words": ["--stripe", "64K"]},
     "stripe-three": {"devices": 3, "spread": True, "cached": True, "words": ["--stripe", "4K", "--cache", "2M"]},
     "loop": {"devices": 1, "spread": True, "cached": True, "loops": True},
     "loop-copies": {"devices": 2, "cached": True, "words": ["--copies", "2"], "copies": True, "loops": True},
     "loop-stripe": {"devices": 3, "spread": True, "cached": True, "words": ["--stripe", "16K"], "loops": True},
-    "full-host": {"devices": 1, "cached": True, "host": 200, "words": ["--checksums", "yes"]},
+    "full-host": {"devices": 1, "cached": True, "host": 200},
     "full-host-stripe": {"devices": 2, "cached": True, "words": ["--stripe", "64K"], "host": 300},
     "small-group": {"devices": 1, "spread": True, "cached": True, "group": 64},
     "memory": {"devices": 1, "spread": True, "memory": True},

@@ -255,7 +255,10 @@ impl Disks {
                 false => 0,
             },
             common: has_common.then_some(Common::Bytes(COMMON)),
-            checksums: Checksums::Always,
+            checksums: match kind {
+                Kind::One => Checksums::Always,
+                _ => Checksums::Never,
+            },
             ..PoolChoice::default()
         });
         let bases = vec![Arc::from(Vec::new()); count];

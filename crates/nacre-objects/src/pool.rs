@@ -60,7 +60,7 @@ const MAKING: CreateOptions = CreateOptions {
     stripe: None,
     copies: 0,
     common: None,
-    checksums: Checksums::Usual,
+    checksums: Checksums::Never,
     behind: 0,
 };
 

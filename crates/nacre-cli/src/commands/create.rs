@@ -72,8 +72,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     cache: Option<u64>,
     /// Whether all that a disk gives back is compared with checksums, which take a thousandth of
-    /// it: what is damaged is an error, or comes from another disk [default: yes, on disks from 256
-    /// MiB on]
+    /// it: what is damaged is an error, or comes from another disk. On one disk, or several that
+    /// hold the same [default: no]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     checksums: Option<bool>,
     /// In which sizes to write and read: none, optane[:MODULES], or auto, by what the system tells
@@ -188,9 +188,8 @@ fn yes_or_no(text: &str) -> std::result::Result<bool, String> {
 impl Arguments {
     fn checksums(&self) -> Checksums {
         match self.checksums {
-            None => Checksums::Usual,
             Some(true) => Checksums::Always,
-            Some(false) => Checksums::Never,
+            None | Some(false) => Checksums::Never,
         }
     }
 }
@@ -289,7 +288,7 @@ impl Taking<'_> {
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes: Some(bytes),
-            checksums: Checksums::Usual,
+            checksums: Checksums::Never,
             ..Self::default()
         }
     }
