@@ -26,9 +26,9 @@ Examples:
   nacre scrub --repair --from a.pool my.pool     take what a.pool holds there
 
 What was quiet at the last scrub has checksums since; so the right copy is known there. Metadata has
-checksums of its own, and of three copies two are right. A pool on a disk has checksums of all that
-went home (nacre create --checksums). Exit status: 0 all copies agree (now), or a disk has what was
-written; 1 some differ and nothing tells which one is right, or all have lost what was there.";
+checksums of its own, and of three copies two are right. A pool on a disk may have checksums of all
+that went home (nacre create --checksums yes). Exit status: 0 all copies agree (now), or a disk has
+what was written; 1 some differ and nothing tells which is right, or all have lost what was there.";
 
 /// Compare the copies of a pool, and repair what differs; or a disk with its checksums
 #[derive(Debug, Args)]
