@@ -56,9 +56,6 @@ pub struct CreateOptions {
     pub behind: usize,
 }
 
-/// Bytes of data from which on checksums are usual.
-const USUAL_SUMS: u64 = 256 << 20;
-
 /// How much all devices hold of a pool of which each has a part of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Common {
@@ -75,8 +72,6 @@ pub enum Checksums {
     /// No.
     #[default]
     Never,
-    /// On disks with 256 MiB of data and more.
-    Usual,
     /// Wherever they can be.
     Always,
 }
@@ -299,7 +294,7 @@ fn forget_contents(part: &Part) {
 /// all hold; 0 for all.
 fn own_parts(parts: &mut [Part], options: CreateOptions) -> Result<u64, VolumeError> {
     let Some(wish) = options.common else {
-        add_sums(parts, options.checksums)?;
+        add_sums(parts, options.checksums);
         return Ok(0);
     };
     let same = parts[0].data;
@@ -649,7 +644,7 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
     };
     (part.data, part.journal, part.beside) = (data, journal, true);
     leave_whole(part, options.granularity);
-    add_sums(std::slice::from_mut(part), options.checksums)?;
+    add_sums(std::slice::from_mut(part), options.checksums);
     match part.cache(label::kind(&part.device)?)? {
         Some(cache) => cache.format(pool),
         None => Ok(()),
@@ -657,21 +652,10 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
 }
 
 /// Parts that have a journal, and hold the same if they are several, get checksums.
-fn add_sums(parts: &mut [Part], wanted: Checksums) -> Result<(), VolumeError> {
-    let is_usual = |part: &Part| {
-        Ok::<_, VolumeError>(part.data >= USUAL_SUMS && label::is_on_disk(&part.device)?)
-    };
-    let has_sums = match wanted {
-        Checksums::Never => false,
-        Checksums::Usual => parts.iter().try_fold(true, |all, part| {
-            Ok::<_, VolumeError>(all && is_usual(part)?)
-        })?,
-        Checksums::Always => true,
-    };
+fn add_sums(parts: &mut [Part], wanted: Checksums) {
     for part in parts {
-        part.sums = has_sums && part.journal > 0;
+        part.sums = wanted == Checksums::Always && part.journal > 0;
     }
-    Ok(())
 }
 
 /// Whether devices of these kinds can hold each a part behind one image. Others are used as they
